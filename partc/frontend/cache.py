@@ -1,12 +1,14 @@
 """Imported models are kept, since tracing a large one takes half a minute: `$XDG_CACHE_HOME/partc/imports/<key>.partc`.
 
-An entry is a line with its hash, then the text of the IR. Its key is a hash of all that the import depends on. Writing
-is one rename, so that processes may share the folder; what is damaged is not used, and made again.
+An entry is a line with its hash, then the text of the IR, and a comment with the origins of its values. Its key is a
+hash of all that the import depends on. Writing is one rename, so that processes may share the folder; what is damaged
+is not used, and made again.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from contextlib import suppress
 from dataclasses import replace
@@ -27,6 +29,7 @@ from partc.pipeline.versions import code_version
 
 LIMIT_BYTES = 256_000_000
 """Bytes of all entries; those not used for the longest time go first. A Llama-2-7B shape takes 0.4 MB."""
+_ORIGINS = "// origins "
 _CODE = ("partc.config", "partc.format", "partc.frontend", "partc.ir")
 """Packages that decide what the import of a model is."""
 
@@ -47,9 +50,9 @@ def load_cached(config: ModelConfig, *, progress: Progress = no_progress) -> Mod
         return load_module(config, progress=progress)
     module = _read(path)
     if module is None:
-        text = print_module(load_module(plain, progress=progress))
+        text = _print(load_module(plain, progress=progress))
         _write(path, text)
-        module = parse_module(text)  # read back as a kept one is: it cannot differ from a fresh one
+        module = _parse(text)  # read back as a kept one is: it cannot differ from a fresh one
     module.info = replace(module.info, quantize=config.quantize)
     return module
 
@@ -97,9 +100,22 @@ def _read(path: Path) -> Module | None:
         if hashlib.sha256(content).hexdigest().encode() != digest:
             return None
         os.utime(path)
-        return parse_module(content.decode())
-    except (OSError, UnicodeDecodeError, UserError):
+        return _parse(content.decode())
+    except (OSError, ValueError, UserError):
         return None
+
+
+def _print(module: Module) -> str:
+    origins = {value.name: value.origin for value in module.graph.values() if value.origin is not None}
+    return f"{print_module(module)}{_ORIGINS}{json.dumps(origins)}\n"
+
+
+def _parse(text: str) -> Module:
+    module = parse_module(text)
+    origins = json.loads(text.rpartition(_ORIGINS)[2])
+    for value in module.graph.values():
+        value.origin = origins.get(value.name)
+    return module
 
 
 def _write(path: Path, text: str) -> None:

@@ -42,6 +42,7 @@ from partc.frontend.source import Source, open_source
 from partc.frontend.trace.export import Exported, Sizes, export_model
 from partc.frontend.trace.media import Media
 from partc.frontend.trace.multimodal import MEDIA
+from partc.frontend.trace.statements import NETWORK, origins_of, scope_of
 from partc.frontend.trace.tensors import VALUES, TensorSizes
 from partc.ir.effects import updates
 from partc.ir.graph import Graph, ModelInfo, Module, Node
@@ -49,8 +50,7 @@ from partc.ir.types import BY_LONG
 from partc.ir.weights import WeightExpr
 from partc.pipeline.contract import Progress, no_progress
 
-_PREFIX = "network."
-"""How the exporter calls the model inside our wrapper."""
+_PREFIX = f"{NETWORK}."
 
 
 def load_model(config: ModelConfig, *, progress: Progress = no_progress) -> Module:
@@ -186,8 +186,12 @@ def _check_media(source: Source, config: ModelConfig) -> None:
 
 def _graph(exported: Exported) -> Graph:
     sources = exported.sources
-    proto, symbols, scopes = _serialise(exported.model, sources)
+    origins = origins_of(exported.model)
+    scopes = {node.outputs[0].name or "": scope_of(node) for node in exported.model.graph}
+    proto, symbols = _serialise(exported.model, sources)
     graph = import_onnx(proto, lambda name: sources.get(name.removeprefix(_PREFIX)), symbols, scopes)
+    for value in graph.values():
+        value.origin = origins.get(value.name)
     for value, name in zip(graph.outputs, exported.outputs, strict=True):
         value.name = name
     for given in graph.inputs:
@@ -196,6 +200,7 @@ def _graph(exported: Exported) -> Graph:
             given.name = exported.tensor.name
         elif given.name == SOURCE:
             given.name = SOURCE_IDS
+        given.origin = given.name
     _rename(graph)
     graph.name = str(exported.network.config.model_type)
     return graph
@@ -229,10 +234,8 @@ def _described(node: Node) -> str:
     return f"{node.scope}.{node.op.rpartition('.')[2].lower()}"
 
 
-def _serialise(
-    model: onnx_ir.Model, sources: Mapping[str, WeightExpr]
-) -> tuple[Any, dict[str, str], dict[str, str]]:
-    """The model as a message whose parameters are mere names, its symbols, and the scope of every node."""
+def _serialise(model: onnx_ir.Model, sources: Mapping[str, WeightExpr]) -> tuple[Any, dict[str, str]]:
+    """The model as a message whose parameters are mere names, without what nodes note, and its symbols."""
     for name, value in model.graph.initializers.items():
         tensor = value.const_value
         assert tensor is not None
@@ -247,19 +250,10 @@ def _serialise(
             )
         elif isinstance(getattr(tensor, "raw", None), FakeTensor):
             raise ModelError(f"the value of {name} is lost while the model is traced", where=f"tensor {name}")
-    scopes = {node.outputs[0].name or "": _scope(node) for node in model.graph}
     symbols = _symbols(model.graph)
     for node in model.graph:
         node.metadata_props.clear()
-    return onnx_ir.to_proto(model), symbols, scopes
-
-
-def _scope(node: onnx_ir.Node) -> str:
-    """The innermost module of the source model: `model.layers.0.self_attn`."""
-    text = node.metadata_props.get("pkg.torch.onnx.name_scopes", "[]")
-    names = [name.strip().strip("'\"") for name in text.strip("[]").split(",")]
-    modules = [name for name in names[:-1] if name and not name.startswith("_empty_nn_module_stack")]
-    return modules[-1].removeprefix("network").lstrip(".") if modules else ""
+    return onnx_ir.to_proto(model), symbols
 
 
 def _symbols(graph: onnx_ir.Graph) -> dict[str, str]:

@@ -41,7 +41,8 @@ class Value:
     """Sizes, None until inferred."""
     producer: Node | None = field(default=None, repr=False)
     origin: str | None = field(default=None, repr=False, kw_only=True)
-    """The tensor of an ONNX file that it is, whatever it is called; None where a pass made it, or for other models."""
+    """What it is in the original, whatever it is called: the name of a tensor of an ONNX file, or the text of a
+    computation of the model's code (`partc.frontend.trace.statements`). None where a pass made it. Not in texts."""
 
     def bytes(self, bindings: Mapping[str, int]) -> int:
         """Size in bytes when symbols have these values; the value must have been inferred."""

@@ -1,8 +1,8 @@
-"""Arrays beside arrays: which tensor is meant, which rows count, how far apart they are."""
+"""Arrays beside arrays: which rows count, how far apart they are."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,27 +21,6 @@ def valid_rows(mask: Array | None, *arrays: Array) -> list[Array]:
     if mask is None:
         return list(arrays)
     return [array[mask == 1] if array.shape[:2] == mask.shape else array for array in arrays]
-
-
-def shapes_to_watch(arrays: Iterable[Array], length: int) -> set[tuple[int, ...]]:
-    """Sizes of the original's tensors that may match: those of `arrays`, also over a whole sequence of `length`.
-
-    Behind the choice of the last rows a value has a row a step only. Rotary tables have half of the columns that the
-    original's have, which repeat them.
-    """
-    shapes = {array.shape for array in arrays}
-    shapes |= {(shape[0], length, *shape[2:]) for shape in shapes if len(shape) > 2}
-    return shapes | {(*shape[:-1], 2 * shape[-1]) for shape in shapes if len(shape) > 2}
-
-
-def shapes_of_values(
-    crossed: Mapping[tuple[str, str, str], Array], length: int
-) -> dict[str, set[tuple[int, ...]]]:
-    """Name of a value → `shapes_to_watch` of it, wherever it crossed a link."""
-    found: dict[str, set[tuple[int, ...]]] = {}
-    for (name, _, _), array in crossed.items():
-        found.setdefault(name, set()).update(shapes_to_watch([array], length))
-    return found
 
 
 def difference(found: Array, expected: Array) -> float:
@@ -66,26 +45,13 @@ def largest(array: Array) -> float:
     return float(sizes.max(initial=0.0, where=sizes < _FILL))
 
 
-def nearest(array: Array, seen: Iterable[Array]) -> tuple[float, float]:
-    """The largest difference to the nearest tensor of the same sizes, and the `largest` value of that tensor.
+def beside(array: Array, whole: Array) -> tuple[float, float]:
+    """The largest difference to the tensor that it is, and the `largest` value of that tensor.
 
-    `seen` are tensors that the value may be: those of one module, which computes a few.
-
-    Of a tensor with more rows the last ones are taken, and of one that repeats its columns the first half of them.
+    Behind the choice of the last rows a value has a row a step only, and the last rows of the tensor count.
     """
-    best = (float("inf"), 0.0)
-    for tensor in seen:
-        other = _unrepeated(tensor) if array.ndim > 2 and tensor.shape[-1] == 2 * array.shape[-1] else tensor
-        rows = other[:, -array.shape[1] :] if array.ndim > 2 and other.ndim > 2 else other
-        if rows.shape == array.shape:
-            best = min(best, (difference(array, rows), largest(rows)))
-    return best
-
-
-def _unrepeated(tensor: Array) -> Array:
-    """The first half of the columns, where the other half has the same numbers; else all of them."""
-    first, second = np.split(tensor, 2, axis=-1)
-    return first if np.array_equal(first, second) else tensor
+    rows = whole[:, -array.shape[1] :] if array.ndim == whole.ndim > 2 else whole
+    return difference(array, rows), largest(rows)
 
 
 def same(found: Sequence[int], expected: Sequence[int]) -> int:

@@ -19,7 +19,7 @@ from partc.format.build import Model
 from partc.format.reading import RECOMPILE
 from partc.runtime.client.results import Crossing, Result
 from partc.runtime.core.inputs import prompt_ends
-from partc.verify.compare import difference, join_steps, largest, nearest, shapes_of_values
+from partc.verify.compare import beside, difference, join_steps, largest
 from partc.verify.inputs import Answer, StepRequest
 from partc.verify.pieces import Crossed
 from partc.verify.reference import Reference
@@ -69,10 +69,9 @@ class Expectation(ABC):
 class Original(Expectation):
     """The model in transformers, or an ONNX file in onnxruntime.
 
-    A value that crosses a link is compared with the tensor of the original that it is, not with one that looks like
-    it, in an ONNX file: the tensor that it was imported as. In transformers, which names nothing that it computes
-    inside of modules, it is the nearest of the tensors of its size. A value without a counterpart is reported as not
-    compared.
+    A value that crosses a link is compared with the tensor of the original that it is, never with one that looks like
+    it: the tensor of an ONNX file that it was imported as, or the result of the line of the model's code that it was
+    traced from. A value without a counterpart is reported as not compared.
 
     For decoders the original runs once over the whole sequence without a cache, the ring in a prefill and one step a
     token, and rows are compared with rows: the caches are part of what is proven.
@@ -110,30 +109,22 @@ class Original(Expectation):
     def pieces(self, inputs: StepRequest | Answer, crossed: Mapping[Place, Crossed]) -> Errors:
         """See `Expectation`; what a product with a bias makes without it counts, too: sums end before it."""
         given = inputs.original if isinstance(inputs, StepRequest) else self._whole(inputs)
-        shapes: dict[str, set[tuple[int, ...]]] = {}
-        for one in crossed.values():
-            shapes.setdefault(one.piece.whole, set()).add(one.shape)
-        seen = self._reference.counterparts(given, shapes)
-        return {place: self._nearest(one, seen.get(one.piece.whole, [])) for place, one in crossed.items()}
+        seen = self._reference.counterparts(given, {one.piece.whole for one in crossed.values()})
+        return {place: self._piece(one, seen.get(one.piece.whole)) for place, one in crossed.items()}
 
     @staticmethod
-    def _nearest(one: Crossed, wholes: list[Array]) -> tuple[float, float] | None:
-        parts = [one.take(whole) for whole in wholes if whole.shape == one.shape]
-        return nearest(one.array, parts) if parts else None
+    def _piece(one: Crossed, whole: Array | None) -> tuple[float, float] | None:
+        if whole is None or whole.shape != one.shape:
+            return None
+        part = one.take(whole)
+        return difference(one.array, part), largest(part)
 
     def _cuts(self, inputs: Mapping[str, Array], crossed: Mapping[Place, Array]) -> Errors:
-        values = dict(crossed) if self._reference.exact else _floats(crossed)
-        steps = inputs.get("decoder_input_ids", inputs.get("input_ids"))
-        length = 0 if steps is None else steps.shape[1]
-        seen = self._reference.counterparts(inputs, shapes_of_values(values, length))
-        return {place: self._error(array, seen.get(place[0], [])) for place, array in values.items()}
-
-    def _error(self, array: Array, seen: list[Array]) -> tuple[float, float] | None:
-        if not seen:
-            return None
-        if self._reference.exact:
-            return difference(array, seen[0]), largest(seen[0])
-        return nearest(array, seen)
+        seen = self._reference.counterparts(inputs, {name for name, _, _ in crossed})
+        return {
+            place: beside(array, seen[place[0]]) if place[0] in seen else None
+            for place, array in crossed.items()
+        }
 
     def _whole(self, answer: Answer) -> dict[str, Array]:
         return self._reference.whole(answer.prompt, answer.tokens)

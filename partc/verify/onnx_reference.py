@@ -1,12 +1,8 @@
-"""The original as an ONNX file in onnxruntime, and the tensors in it that values of a cut model are.
-
-Which tensor a value is, is known by identity: the import notes it (`Value.origin`), and passes keep the note with the
-value. A value that a pass made has none. It is computed by its own node from values that have one.
-"""
+"""The original as an ONNX file in onnxruntime, and the tensors in it that values of a cut model are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,50 +10,40 @@ import numpy.typing as npt
 
 from partc.config.model import ModelConfig, OnnxFile
 from partc.errors import ModelError
-from partc.verify.operations import Shapes
+from partc.verify.cut_graph import CutGraph
 from partc.verify.reference import Reference
 
 if TYPE_CHECKING:
     import onnx
 
-    from partc.ir.graph import Graph, Value
-
 Array = npt.NDArray[Any]
 
 _WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"
 """onnxruntime's option: where the external data lies of a model that is no file."""
-_MOST_NODES = 64
-"""Nodes between a value that a pass made and tensors of the original."""
 
 
 class OnnxReference(Reference):
     """The whole ONNX file in onnxruntime."""
 
-    exact = True
-
     def __init__(self, path: Path, config: ModelConfig | None = None, disable: tuple[str, ...] = ()) -> None:
         """`config`: sizes and inputs that model.yaml fixes; `disable`: fusions that the compile left out."""
         self.path = path
         self._config = config or ModelConfig(OnnxFile(path), task="graph")
-        self._disable = disable
-        self._values: dict[str, Value] | None = None
+        self.graph = CutGraph(self._config, disable)
 
     def outputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The graph's outputs; raises ModelError where onnxruntime cannot run it."""
         return self._run(None, {**inputs, **self._constants()})
 
-    def counterparts(self, inputs: Mapping[str, Array], shapes: Shapes) -> dict[str, list[Array]]:
-        """See `Reference`: one tensor for each value, found by identity."""
-        from partc.verify.provenance import compute, origins
-
-        values = self._imported()
-        wanted = {name: values[name] for name in shapes if name in values}
+    def counterparts(self, inputs: Mapping[str, Array], names: Collection[str]) -> dict[str, Array]:
+        """See `Reference`; the origin of a value is the name of a tensor of the file."""
         model = self._settled()
-        known = {name for node in model.graph.node for name in node.output if name}
-        needed = origins(wanted.values(), known, _MOST_NODES)
-        tensors = {**inputs, **self.tensors(inputs, needed, model)}
-        found = compute(wanted, tensors, self._graph.opset, _MOST_NODES)
-        return {name: [tensor] for name in shapes if (tensor := found.get(name)) is not None}
+        made = {name for node in model.graph.node for name in node.output if name}
+
+        def tensors(needed: set[str]) -> dict[str, Array]:
+            return {**inputs, **self.tensors(inputs, needed, model)}
+
+        return self.graph.counterparts(names, made.__contains__, tensors)
 
     def tensors(
         self, inputs: Mapping[str, Array], names: set[str], model: onnx.ModelProto | None = None
@@ -91,26 +77,6 @@ class OnnxReference(Reference):
         from partc.frontend.onnx_inputs import constant_inputs
 
         return constant_inputs(read_onnx(self.path), self._config.inputs)
-
-    def _imported(self) -> dict[str, Value]:
-        """The values of the graph that compile cut, by name."""
-        if self._values is None:
-            self._graph = self._simplified()
-            self._values = {value.name: value for value in self._graph.values()}
-        return self._values
-
-    def _simplified(self) -> Graph:
-        from partc.frontend import load_module
-        from partc.pipeline.contract import Context
-        from partc.pipeline.default import default_pipeline
-        from partc.pipeline.manager import run_passes
-
-        module = load_module(self._config)
-        steps = default_pipeline(
-            Path("devices.yaml"), "even", "eq1+frontier", Path("build"), ("simplify",), self._disable
-        )
-        run_passes(module, steps, Context())
-        return module.graph
 
     def _run(self, copy: onnx.ModelProto | None, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """The outputs of the file; those of a copy, whose weights lie beside the file, without graph optimisations."""

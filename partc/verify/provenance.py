@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,20 +14,20 @@ from partc.ir.graph import Constant, Node, Value
 Array = npt.NDArray[Any]
 
 
-def origins(values: Iterable[Value], known: Collection[str], most: int) -> set[str]:
+def origins(values: Iterable[Value], known: Callable[[str], bool], most: int) -> set[str]:
     """The tensors of the original that are needed to tell what `values` are.
 
     Args:
         values: those that are compared.
-        known: names of the tensors that nodes of the original make.
+        known: whether the original has a tensor of this name.
         most: nodes between a value and tensors of the original.
     """
     found: set[str] = set()
     waiting, left = list(values), most
     while waiting:
         value = waiting.pop()
-        if value.origin in known:
-            found.add(str(value.origin))
+        if value.origin is not None and known(value.origin):
+            found.add(value.origin)
         elif value.producer is not None and left:
             left -= 1
             waiting += value.producer.operands

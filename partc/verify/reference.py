@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,10 @@ import numpy.typing as npt
 from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile, RandomModel
 from partc.errors import ModelError
 from partc.format.tasks import INPUT_IDS, WITH_MEDIA, generates
+from partc.frontend.trace.statements import is_computation
+from partc.verify.cut_graph import CutGraph
 from partc.verify.inputs import Prompt, split_prompt
-from partc.verify.operations import Shapes, numbers, watch_operations
+from partc.verify.operations import numbers, watch_operations
 
 Array = npt.NDArray[Any]
 
@@ -21,19 +24,16 @@ Array = npt.NDArray[Any]
 class Reference(ABC):
     """The uncut model."""
 
-    exact = False
-    """Whether it knows which one of its tensors a value is."""
-
     @abstractmethod
     def outputs(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
         """Its outputs by name."""
 
     @abstractmethod
-    def counterparts(self, inputs: Mapping[str, Array], shapes: Shapes) -> dict[str, list[Array]]:
-        """Name of a value of the cut model → the tensors of the original that it may be.
+    def counterparts(self, inputs: Mapping[str, Array], names: Collection[str]) -> dict[str, Array]:
+        """Name of a value of the cut model → the tensor of the original that it is, with all rows.
 
-        A value without an entry, or with an empty one, has no counterpart that is known. Where the reference is
-        `exact`, there is one tensor, of all rows; else a value may be some of the rows of one.
+        It is known by identity: no other tensor counts, however near it is. A value without an entry has no counterpart
+        that is known.
         """
 
     def generate(self, prompt: Prompt, count: int) -> list[int]:
@@ -59,13 +59,13 @@ def open_reference(
         from partc.verify.onnx_reference import OnnxReference
 
         return OnnxReference(config.model.path, config, disable)
-    return TransformersReference(config, start)
+    return TransformersReference(config, start, disable)
 
 
 class TransformersReference(Reference):
     """A Hugging Face model in full precision of its compile, with transformers' own attention and cache."""
 
-    def __init__(self, config: ModelConfig, start: Sequence[int] = ()) -> None:
+    def __init__(self, config: ModelConfig, start: Sequence[int] = (), disable: tuple[str, ...] = ()) -> None:
         """See `open_reference`."""
         import torch
 
@@ -74,6 +74,7 @@ class TransformersReference(Reference):
         from partc.frontend.trace.media import media_input
         from partc.frontend.trace.tensors import TensorSizes
 
+        self.graph = CutGraph(config, disable)
         self.task = config.task
         self.start = list(start)
         dtype = getattr(torch, config.dtype)
@@ -152,9 +153,17 @@ class TransformersReference(Reference):
             result = self.network(**self._arguments(inputs))
         return {name: numbers(value) for name, value in result.items() if isinstance(value, torch.Tensor)}
 
-    def counterparts(self, inputs: Mapping[str, Array], shapes: Shapes) -> dict[str, list[Array]]:
-        """See `Reference`: every tensor of one of a value's shapes that the network computes on the way."""
-        return watch_operations(lambda: self.network(**self._arguments(inputs)), shapes)
+    def counterparts(self, inputs: Mapping[str, Array], names: Collection[str]) -> dict[str, Array]:
+        """See `Reference`; the origin of a value is a computation of the model's code (`statements.py`)."""
+
+        def tensors(needed: set[str]) -> dict[str, Array]:
+            computed = needed - inputs.keys()
+            run = partial(self.network, **self._arguments(inputs))
+            return {**inputs, **watch_operations(self.network, run, computed)}
+
+        return self.graph.counterparts(
+            names, lambda origin: origin in inputs or is_computation(origin), tensors
+        )
 
     def _arguments(self, inputs: Mapping[str, Array]) -> dict[str, Any]:
         import torch

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,6 @@ import pytest
 from partc.config.model import ModelConfig, RandomModel
 from partc.ir.quantization import Quantization
 from partc.verify.cost import Sums, cost_of_text, log_softmax, perplexity
-from partc.verify.operations import Shapes
 from partc.verify.passages import Passage
 from partc.verify.reference import Reference
 
@@ -83,7 +82,7 @@ class _Table(Reference):
         (ids,) = inputs["input_ids"]
         return {"logits": np.array([[self.table[place % 2, token] for place, token in enumerate(ids)]])}
 
-    def counterparts(self, inputs: Mapping[str, Array], shapes: Shapes) -> dict[str, list[Array]]:
+    def counterparts(self, inputs: Mapping[str, Array], names: Collection[str]) -> dict[str, Array]:
         return {}
 
 

@@ -14,7 +14,7 @@ from partc.format.build import TensorType
 from partc.runtime.client.client import Client
 from partc.runtime.client.results import Crossing
 from partc.verify.check import rounding_note
-from partc.verify.compare import difference, largest, nearest
+from partc.verify.compare import beside, difference, largest
 from partc.verify.expectation import Expectation
 from partc.verify.report import Case, CutError, Report
 from partc.verify.requests import OneStep
@@ -39,7 +39,7 @@ def test_what_is_no_number_is_infinitely_wrong() -> None:
     assert difference(spoiled, right) == math.inf
     assert difference(right, spoiled) == math.inf
     assert difference(right[:, :2], right) == math.inf
-    assert nearest(spoiled, [right])[0] == math.inf
+    assert beside(spoiled, right)[0] == math.inf
     assert not _report(1e-6, difference(spoiled, right)).equal
 
 
@@ -49,7 +49,7 @@ def _compared(found: Sequence[float], right: Sequence[float]) -> Report:
     kind = cast(Expectation, SimpleNamespace(tolerance=1e-4, what="the original"))
     check = OneStep(cast(Client, SimpleNamespace(role=None)), kind, {}, lambda what, done, total: None)
     check.cases.append(Case("input 1", None, None, check.error(a, b)))
-    return check.report([CutError("v", "a", "b", *nearest(a, [b]))])
+    return check.report([CutError("v", "a", "b", *beside(a, b))])
 
 
 INF = math.inf
@@ -95,19 +95,13 @@ def test_the_largest_value_is_finite() -> None:
     assert not Report([Case("a", None, None, 1.0)], [], 1e-4, INF).equal
 
 
-def test_half_of_a_table_that_repeats_itself_is_found() -> None:
-    """Rotary tables have half of the columns of the original's; a tensor that only has as many is another one."""
-    half = np.random.default_rng(0).standard_normal((1, 5, 4))
-    assert nearest(half, [np.concatenate([half, half], -1)])[0] == 0
-    assert nearest(half, [np.concatenate([half, -half], -1)])[0] == math.inf
-
-
-def test_the_nearest_tensor_of_the_same_sizes_is_found() -> None:
-    rng = np.random.default_rng(0)
-    seen = [rng.standard_normal((1, 6, 4)).astype(np.float32) for _ in range(5)]
-    error, largest = nearest(seen[3][:, -2:] + 1e-3, seen)
+def test_the_last_rows_of_a_longer_tensor_count() -> None:
+    rows = np.random.default_rng(0).standard_normal((1, 6, 4)).astype(np.float32)
+    error, size = beside(rows[:, -2:] + 1e-3, rows)
     assert math.isclose(error, 1e-3, rel_tol=0.01)
-    assert largest == np.abs(seen[3][:, -2:]).max()
+    assert size == np.abs(rows[:, -2:]).max()
+    assert beside(rows[:, :2], rows)[0] > 0.1
+    assert beside(rows[..., :2], rows)[0] == math.inf
 
 
 def test_bits_of_bfloat16_are_compared_as_numbers() -> None:
