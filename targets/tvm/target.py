@@ -35,7 +35,7 @@ from targets.weights import Placed, write_weights
 
 LIBRARY = "library.so"
 """The code of a processor; that of a GPU is named in `gpu.languages`."""
-CHUNKS = (2, 4, 8, 16, 32, 64, *(1 << power for power in range(8, 17)))
+CHUNKS = (2, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, *(1 << power for power in range(8, 17)))
 """Prompts go in steps of these sizes (`step_costs`), so that one between two of them takes about its share. More would
 add little: 128 rows take about as long as twice 64, and every entry adds to the library, 0.18 MB of 1 for 12 layers."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -9,17 +10,23 @@ import pytest
 
 from partc.format.prompt_steps import Size, most_steps, steps_of, useful
 
-SIZES = (1, 2, 4, 8, 16, 32, 64, 256)
+SIZES = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 256)
 """Those of target tvm."""
-INT4, FLOAT32, VNNI = (0.30, 0.45), (0.13, 0.13), (0.22, 0.22)
+INT4, FLOAT32, VNNI = (0.25, 0.30), (0.13, 0.13), (0.14, 0.14)
 """Cost of a row beside that of reading the weights, in steps of up to 4 rows and of more; int4 has the other two."""
+MEASURED = {
+    INT4: [(0.10, 0.23), (0.25, 0.27), (0.30, 0.45)],
+    VNNI: [(0.08, 0.08), (0.22, 0.22)],
+    FLOAT32: [(0.13, 0.13)],
+}
+"""What target tvm takes → what it was on several processors."""
 
 
 def priced(row_costs: tuple[float, float], rows: tuple[int, ...] = SIZES) -> tuple[Size, ...]:
     return useful([(count, round(1000 * (1 + count * row_costs[count > 4]))) for count in rows])
 
 
-def cost_of(steps: list[int], sizes: tuple[Size, ...]) -> int:
+def cost_of(steps: list[int], sizes: Sequence[tuple[int, float]]) -> float:
     """The cost of steps, each filled up to the next size."""
     return sum(min(cost for rows, cost in sizes if rows >= step) for step in steps)
 
@@ -43,16 +50,20 @@ def test_no_sum_of_sizes_costs_less(rows: tuple[int, ...], row_costs: tuple[floa
         assert len(steps) <= most_steps(width, sizes) <= most_steps(1000, sizes)
 
 
-@pytest.mark.parametrize(("row_costs", "bound"), [(INT4, 1.3), (VNNI, 1.35), (FLOAT32, 1.45)])
-def test_no_prompt_costs_much_more_than_its_share(row_costs: tuple[float, float], bound: float) -> None:
+@pytest.mark.parametrize(
+    ("taken", "measured"), [(taken, each) for taken, some in MEASURED.items() for each in some]
+)
+def test_no_prompt_costs_much_more_than_its_share(
+    taken: tuple[float, float], measured: tuple[float, float]
+) -> None:
     """The share lies on the line between the sizes around it. Without parts, 65 tokens cost 3.8 times theirs."""
-    sizes = priced(row_costs)
-    costs = dict(sizes)
+    sizes = priced(taken)
+    costs = {rows: 1 + rows * measured[rows > 4] for rows, _ in sizes}
     for width in range(1, 257):
         below, above = max(s for s in costs if s <= width), min(s for s in costs if s >= width)
         part = (width - below) / (above - below) if above > below else 0.0
         share = costs[below] + part * (costs[above] - costs[below])
-        assert cost_of(steps_of(width, sizes), sizes) <= bound * share, width
+        assert cost_of(steps_of(width, sizes), tuple(costs.items())) <= 1.3 * share, width
 
 
 def test_sizes_that_smaller_ones_replace_are_left_out() -> None:

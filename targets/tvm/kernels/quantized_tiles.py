@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from tvm.script import tirx as T
 
 from partc.ir.panels import LANES, panels_shape
-from targets.tvm.kernels.instructions import InstructionSet, Tile
+from targets.tvm.kernels.instructions import SHORT, InstructionSet, Tile
 from targets.tvm.kernels.script import Buffer, Expr, registers, store
 from targets.tvm.quantized import UNIT4, WORDS, row_words
 
@@ -77,7 +77,8 @@ class Format:
     def tile(self) -> Tile:
         """Rows and panels whose sums are in registers at a time."""
         if self.bits == 4:
-            most = Tile(self.isa.few4, PANELS4) if self.is_few else self.isa.tile4
+            longer = self.isa.short4 if self.M <= SHORT else self.isa.tile4
+            most = Tile(self.isa.few4, PANELS4) if self.is_few else longer
             return Tile(_even(self.M, most.rows), most.panels)
         most = Tile(self.isa.few8, 1) if self.is_few else self.isa.tile8
         return Tile(_even(self.M, most.rows), min(most.panels, self.panels))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from targets.tvm.kernels.instructions.avx2 import AVX2
 from targets.tvm.kernels.instructions.avx512_vnni import AVX512_VNNI
 from targets.tvm.kernels.instructions.avx_vnni import AVX_VNNI
-from targets.tvm.kernels.instructions.contract import InstructionSet, Tile
+from targets.tvm.kernels.instructions.contract import SHORT, InstructionSet, Tile
 from targets.tvm.kernels.instructions.neon import NEON
 from targets.tvm.kernels.instructions.neon_dotprod import NEON_DOTPROD
 from targets.tvm.machine import Machine
@@ -20,4 +20,4 @@ def instructions_of(machine: Machine) -> InstructionSet:
     return next(s for s in INSTRUCTION_SETS if s.arch == machine.platform.arch and s.needs <= enabled)
 
 
-__all__ = ["INSTRUCTION_SETS", "InstructionSet", "Tile", "instructions_of"]
+__all__ = ["INSTRUCTION_SETS", "SHORT", "InstructionSet", "Tile", "instructions_of"]

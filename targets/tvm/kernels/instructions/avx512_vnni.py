@@ -39,6 +39,7 @@ AVX512_VNNI = InstructionSet(
     few4=4,
     unrolled4=True,
     few8=8,
+    short4=Tile(12, 1),
     tile4=Tile(8, 1),
     tile8=Tile(6, 4),
 )

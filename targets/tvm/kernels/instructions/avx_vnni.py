@@ -38,6 +38,7 @@ AVX_VNNI = InstructionSet(
     few4=4,
     unrolled4=True,
     few8=8,
+    short4=Tile(4, 1),
     tile4=Tile(4, 1),
     tile8=Tile(3, 2),
 )

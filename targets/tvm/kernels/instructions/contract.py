@@ -12,6 +12,10 @@ Expr = Any
 """A TensorIR expression, mostly a vector of `lanes` numbers."""
 
 
+SHORT = 64
+"""Rows of a short step, in which unpacked weights are read for a few tiles of rows only."""
+
+
 @dataclass(frozen=True)
 class Tile:
     """Results of a product that stay in registers while the weights pass."""
@@ -70,7 +74,9 @@ class InstructionSet:
     and stores the sums of a panel for each."""
     few8: int
     """Rows up to which a product of 8 bits reads one panel at a time."""
+    short4: Tile
+    """The tile of a step of up to `SHORT` rows, weights of 4 bits."""
     tile4: Tile
-    """The tile of a prompt, weights of 4 bits."""
+    """The tile of a longer prompt, weights of 4 bits."""
     tile8: Tile
     """The tile of a prompt, weights of 8 bits."""

@@ -56,6 +56,7 @@ NEON = InstructionSet(
     few4=1,
     unrolled4=False,
     few8=2,
+    short4=Tile(1, 1),
     tile4=Tile(1, 1),
     tile8=Tile(2, 1),
 )

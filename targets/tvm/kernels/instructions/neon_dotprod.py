@@ -47,6 +47,7 @@ NEON_DOTPROD = InstructionSet(
     few4=2,
     unrolled4=False,
     few8=4,
+    short4=Tile(2, 1),
     tile4=Tile(2, 1),
     tile8=Tile(4, 1),
 )
