@@ -91,7 +91,7 @@ EVENTS: tuple[LogEvent, ...] = (
         "lost", "warning", _SOURCE, ("devices",),
         "what {devices} had is lost; requests go on from what the others have",
     ),
-    LogEvent("broken", "error", _SOURCE, ("devices",), "{devices} is lost, and no placement does without it"),
+    LogEvent("broken", "error", _SOURCE, ("devices",), "lost for good: {devices}; no placement does without"),
     LogEvent(
         "healed", "info", _SOURCE, ("reason", "seconds"),
         "the ring goes on ({reason}); requests stood still for {seconds} s",

@@ -17,7 +17,7 @@ from partc.frontend.equal_tensors import equal_values
 from partc.frontend.safetensors import SafetensorsFile, StoredTensor
 from partc.ir.weights import Leaf
 
-HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.txt")
+HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
 """The files that are fetched of a hub model: no code, no pickles."""
 TOKENIZER_HUB_FILES = ("tokenizer*", "special_tokens_map.json", "added_tokens.json", "*.jinja")
 """The files that are fetched of a hub model whose tokenizer alone is wanted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -22,6 +23,7 @@ from partc.format.role import Role
 from partc.format.status import RingStatus
 from partc.format.tasks import SOURCE
 from partc.runtime.client.text import Tokenizer
+from partc.runtime.shell.addresses import cannot_listen
 from partc.runtime.shell.descriptors import raise_limit
 from partc.runtime.shell.log import LogSettings, LogWriter
 from partc.serve.access import App, Gate, Limits
@@ -314,9 +316,9 @@ def _listener(host: str, port: int, lobby: Lobby) -> Listener:
         return listener(host, port, lobby)
     except (OSError, OverflowError) as error:
         where = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        hint = "choose another with --host and --port, or stop the process that has it"
-        message = f"cannot listen: {getattr(error, 'strerror', None) or error}"
-        raise RunError(message, where=where, hint=hint) from None
+        number = errno.EADDRNOTAVAIL if isinstance(error, socket.gaierror) else getattr(error, "errno", None)
+        why = str(getattr(error, "strerror", None) or error)
+        raise cannot_listen(number, why, where, "--host and --port") from None
 
 
 def _url(listener: socket.socket, settings: ServerSettings) -> str:

@@ -109,6 +109,7 @@ def test_wrong_input_is_exit_code_1(
         (*bundle, "--listen", "127.0.0.1:0", "--peer", "x=127.0.0.1:9"): "the build has no device 'x'",
         (*bundle, "--listen", "0.0.0.0:0", "--insecure"): "nothing may leave this machine",
         (*bundle, "--listen", "nowhere.invalid:1"): "cannot listen",
+        (*bundle, *("--listen", "192.0.2.7:1")): "hint: give an address of this machine",
         (
             *(*bundle, "--listen", "127.0.0.1:0", "--insecure"),
             *("--peer", "b=192.0.2.7:1", "--peer", "c=127.0.0.1:1"),

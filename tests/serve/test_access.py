@@ -59,7 +59,20 @@ def test_an_address_that_is_taken(build: Path, capsys: pytest.CaptureFixture[str
 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert run(["serve", str(build), "--port", str(taken.getsockname()[1])]) == 1
-    assert "cannot listen" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "cannot listen" in told
+    assert "or stop the process that has it" in told
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "nowhere.invalid"])
+def test_an_address_of_another_machine(
+    host: str, build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = tmp_path / "keys"
+    keys.write_text("a-key-of-some-length-0123456789\n")
+    keys.chmod(0o600)
+    assert run(["serve", str(build), "--host", host, "--api-key-file", str(keys)]) == 1
+    assert "give an address of this machine with --host and --port" in capsys.readouterr().err
 
 
 @pytest.mark.ort

@@ -52,7 +52,7 @@ inline constexpr std::array<LogEvent, 24> LOG_EVENTS{{
     {"lost", 2,
      "what {devices} had is lost; requests go on from what the others have"},
     {"broken", 3,
-     "{devices} is lost, and no placement does without it"},
+     "lost for good: {devices}; no placement does without"},
     {"healed", 1,
      "the ring goes on ({reason}); requests stood still for {seconds} s"},
     {"moved", 1,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdlib>
 #include <memory>
 #include <vector>
@@ -82,6 +83,18 @@ void require_loopback(const std::string& address) {
   if (is_loopback(parts_of(address).first)) return;
   throw run_error("without encryption, nothing may leave this machine", address,
                   "--insecure is for loopback addresses (127.0.0.1) only; leave it out to encrypt");
+}
+
+Error cannot_listen(int number, const std::string& why, const std::string& address) {
+  std::string hint = "choose another with --listen HOST:PORT";
+  if (number == EADDRINUSE) hint += ", or stop the process that has it";
+  if (number == EADDRNOTAVAIL || number == ENODEV) {
+    hint = "give an address of this machine with --listen HOST:PORT; 0.0.0.0 stands for all that it has";
+  }
+  if (number == EACCES) {
+    hint = "ports below 1024 need rights of their own: choose a higher one with --listen HOST:PORT";
+  }
+  return run_error("cannot listen: " + why, address, hint);
 }
 
 std::string listen_address(const Role& role, const Settings& settings) {

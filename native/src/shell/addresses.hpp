@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "errors.hpp"
 #include "format/role.hpp"
 #include "shell/settings.hpp"
 
@@ -29,6 +30,9 @@ A peer on this machine is reached over loopback, where nobody else reaches this 
 `listening`: HOST:PORT that is bound; `advertised`: HOST or HOST:PORT, which the user gave, or empty.
 */
 std::string address_towards(const std::string& peer, const std::string& listening, const std::string& advertised);
+
+/** The error of an address that cannot be bound; `number` is the system's, `why` its words. */
+Error cannot_listen(int number, const std::string& why, const std::string& address);
 
 /** Whether this is HOST:PORT; an IPv6 HOST stands in brackets. */
 bool has_port(const std::string& text);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import socket
 from collections.abc import Mapping
@@ -26,6 +27,29 @@ def listen_address(role: Role, settings: Settings) -> str:
         return "127.0.0.1:0"
     hint = "--listen HOST:PORT, or `address` in devices.yaml"
     raise RunError("where shall this device listen?", where=role.device, hint=hint)
+
+
+def cannot_listen(
+    number: int | None, why: str, address: str, options: str = "--listen HOST:PORT"
+) -> RunError:
+    """The error of an address that cannot be bound.
+
+    Args:
+        number: the system's, of `errno`; None where it has none.
+        why: the system's words.
+        address: HOST:PORT.
+        options: what another one is given by.
+    """
+    match number:
+        case errno.EADDRINUSE:
+            hint = f"choose another with {options}, or stop the process that has it"
+        case errno.EADDRNOTAVAIL | errno.ENODEV:
+            hint = f"give an address of this machine with {options}; 0.0.0.0 stands for all that it has"
+        case errno.EACCES:
+            hint = f"ports below 1024 need rights of their own: choose a higher one with {options}"
+        case _:
+            hint = f"choose another with {options}"
+    return RunError(f"cannot listen: {why}", where=address, hint=hint)
 
 
 def known_addresses(role: Role, given: Mapping[str, str]) -> dict[str, str]:

@@ -33,7 +33,7 @@ from partc.format.frames import COPY_BELOW_BYTES
 from partc.format.messages import Data, Message
 from partc.runtime.core.events import Connected, Disconnected, Origin, Received, Rejected, Unreadable
 from partc.runtime.core.liveness import MOST_S
-from partc.runtime.shell.addresses import require_loopback
+from partc.runtime.shell.addresses import cannot_listen, require_loopback
 from partc.runtime.shell.descriptors import hang_up, most_silent
 from partc.runtime.shell.incoming import Incoming
 from partc.runtime.shell.keys import Keys
@@ -157,8 +157,7 @@ class Transport:
         try:
             router.bind(f"tcp://{address}")
         except zmq.ZMQError as error:
-            hint = "choose another with --listen HOST:PORT, or stop the process that has it"
-            raise RunError(f"cannot listen: {error.strerror}", where=address, hint=hint) from None
+            raise cannot_listen(error.errno, str(error.strerror), address) from None
         return router.getsockopt(zmq.LAST_ENDPOINT).decode().rstrip("\0").removeprefix("tcp://")  # type: ignore[union-attr]
 
     def connect(self, name: str, address: str) -> None:

@@ -92,8 +92,7 @@ std::string ZmqTransport::listen(const std::string& address) {
   }
   router_monitor_ = router_->monitor(context_.get(), kEvents);
   if (const int error = router_->bind("tcp://" + address)) {
-    throw run_error(std::string("cannot listen: ") + zmq_strerror(error), address,
-                    "choose another with --listen HOST:PORT, or stop the process that has it");
+    throw cannot_listen(error, zmq_strerror(error), address);
   }
   return router_->endpoint().substr(std::string("tcp://").size());
 }

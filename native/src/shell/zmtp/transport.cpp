@@ -79,10 +79,7 @@ ZmtpTransport::~ZmtpTransport() {
 
 std::string ZmtpTransport::listen(const std::string& address) {
   if (!keys_) require_loopback(address);
-  const auto cannot = [&](int error) {
-    return run_error(std::string("cannot listen: ") + std::strerror(error), address,
-                     "choose another with --listen HOST:PORT, or stop the process that has it");
-  };
+  const auto cannot = [&](int error) { return cannot_listen(error, std::strerror(error), address); };
   const std::vector<Address> found = has_port(address) ? look_up(address) : std::vector<Address>{};
   if (found.empty()) throw cannot(ENODEV);
   listener_ = listen_on(found.front());
