@@ -111,7 +111,9 @@ class Checkpoint(Weights):
         raise ModelError(
             f"the checkpoint has no tensor for {name} {list(parameter.shape)}",
             where=str(self._folder),
-            hint="is it the checkpoint of this model, and of this task (a classifier needs a trained head)?",
+            hint="write `tie_word_embeddings: true` in config.json if the head is the table of tokens"
+            if _is_shaped_as_table(network, parameter)
+            else "is it the checkpoint of this model, and of this task (a classifier needs a trained head)?",
         )
 
     def _check_shape(self, name: str, source: SymbolicTensor, shape: tuple[int, ...]) -> None:
@@ -152,6 +154,13 @@ def stored_names(network: PreTrainedModel) -> dict[str, torch.Tensor]:
     persistent = network.state_dict().keys()
     buffers = {name: buffer for name, buffer in network.named_buffers() if name in persistent}
     return {**dict(network.named_parameters(remove_duplicate=False)), **buffers}
+
+
+def _is_shaped_as_table(network: PreTrainedModel, parameter: torch.Tensor) -> bool:
+    """Whether a parameter is the head's, and might be the table of tokens."""
+    head, table = network.get_output_embeddings(), network.get_input_embeddings()
+    is_head = head is not None and getattr(head, "weight", None) is parameter
+    return is_head and tuple(getattr(table, "weight", torch.empty(0)).shape) == tuple(parameter.shape)
 
 
 def _cast(source: SymbolicTensor, dtype: str) -> WeightExpr:

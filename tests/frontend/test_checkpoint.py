@@ -91,6 +91,17 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
         _load(tmp_path)
 
 
+def test_a_missing_head_may_be_the_table_of_tokens(tmp_path: Path) -> None:
+    save_tiny({**tiny_config("llama"), "tie_word_embeddings": False}, tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    del tensors["lm_head.weight"]
+    save_file(tensors, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelError, match=r"no tensor for lm_head\.weight") as caught:
+        _load(tmp_path)
+    assert caught.value.hint
+    assert "tie_word_embeddings: true" in caught.value.hint
+
+
 def test_a_misshapen_tensor_is_named_with_both_shapes(tmp_path: Path) -> None:
     save_tiny(tiny_config("llama"), tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
