@@ -25,7 +25,12 @@ from partc.config.yamlfile import load_yaml
 _TOP_KEYS = ("rings", "door")
 _RING_KEYS = ("build", "folder", "devices", "insecure")
 _DEVICE_KEYS = ("resource", "address", "keeper")
-_DOOR_KEYS = ("host", "port", "name", "api_key_file", "tls_cert", "tls_key", "queue", "timeout")
+_DOOR_PATHS = ("api_key_file", "tls_cert", "tls_key", "chat_template")
+_DOOR_KEYS = (
+    *("host", "port", "name", "queue", "timeout", "temperature"),
+    *_DOOR_PATHS,
+    *("cors_origins", "ignore_unknown_fields"),
+)
 
 
 @dataclass(frozen=True)
@@ -71,10 +76,16 @@ class DoorPlace:
     api_key_file: Path | None = None
     tls_cert: Path | None = None
     tls_key: Path | None = None
+    chat_template: Path | None = None
+    temperature: float = 1.0
+    """That of requests that give none."""
     queue: int = 32
     """Answers that may wait."""
     timeout_s: float = 600.0
     """Longest time of a request, seconds."""
+    cors_origins: tuple[str, ...] = ()
+    """Origins of web pages elsewhere that may use the API."""
+    ignore_unknown_fields: bool = False
 
 
 @dataclass(frozen=True)
@@ -134,10 +145,7 @@ def _device(section: Section, name: str) -> DevicePlace:
 
 def _door(section: Section, folder: Path) -> DoorPlace:
     section.allow(_DOOR_KEYS)
-    paths = {
-        key: folder / section.text(key) if key in section else None
-        for key in ("api_key_file", "tls_cert", "tls_key")
-    }
+    paths = {key: folder / section.text(key) if key in section else None for key in _DOOR_PATHS}
     if (paths["tls_cert"] is None) != (paths["tls_key"] is None):
         raise section.error("`tls_cert` goes with `tls_key`", hint="give both, or neither")
     default = DoorPlace()
@@ -153,8 +161,29 @@ def _door(section: Section, folder: Path) -> DoorPlace:
         name=section.text("name") if "name" in section else None,
         queue=section.whole("queue", default.queue, minimum=0),
         timeout_s=section.number("timeout", default.timeout_s, positive=True),
+        temperature=_temperature(section, default.temperature),
+        cors_origins=_origins(section),
+        ignore_unknown_fields=_flag(section, "ignore_unknown_fields", default=False),
         **paths,
     )
+
+
+def _temperature(section: Section, default: float) -> float:
+    found = section.number("temperature", default)
+    if not 0 <= found <= 2:
+        raise section.error(f"{found:g} is no temperature", "temperature", hint="from 0 to 2")
+    return found
+
+
+def _origins(section: Section) -> tuple[str, ...]:
+    found = section.data.get("cors_origins", [])
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        raise section.error(
+            f"expected a list of origins, found {describe(found)}",
+            "cors_origins",
+            hint="write `cors_origins: [https://chat.example]`",
+        )
+    return tuple(found)
 
 
 def _flag(section: Section, key: str, *, default: bool) -> bool:

@@ -23,6 +23,7 @@ from partc.format.role import source_role
 from partc.plan.device_times import PlannedTimes
 from partc.runtime.client.client import Client
 from partc.serve.access import Limits, read_keys
+from partc.serve.browsers import read_origins
 from partc.serve.ring import Opened
 from partc.serve.server import RingSettings, Server, ServerSettings
 
@@ -51,7 +52,7 @@ class Door:
         self._rings = {ring.name: ring for ring in self._kept() or rings}
         first, *others = map(_settings, self._rings.values())
         self._url, self._error = "", ""
-        self._server = Server(first, _server_settings(place), self._tell)
+        self._server = Server(first, settings_of(place), self._tell)
         self._loop = asyncio.new_event_loop()
         self._begun = threading.Event()
         self._thread = threading.Thread(target=self._answer, args=(others,), name="door", daemon=True)
@@ -132,7 +133,8 @@ class Door:
             return []
 
 
-def _server_settings(place: DoorPlace) -> ServerSettings:
+def settings_of(place: DoorPlace) -> ServerSettings:
+    """The settings of the endpoint that a fleet.yaml asks for; raises ConfigError where an origin is none."""
     return ServerSettings(
         host=place.host,
         port=place.port,
@@ -140,9 +142,11 @@ def _server_settings(place: DoorPlace) -> ServerSettings:
         keys=frozenset() if place.api_key_file is None else read_keys(place.api_key_file),
         certificate=place.tls_cert,
         private_key=place.tls_key,
-        template=None,
-        temperature=1.0,
+        template=place.chat_template,
+        temperature=place.temperature,
         limits=Limits(_BODY_BYTES, place.queue, place.timeout_s),
+        origins=read_origins(place.cors_origins),
+        ignores_unknown=place.ignore_unknown_fields,
     )
 
 

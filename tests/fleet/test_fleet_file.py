@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from partc.config.fleet import DoorPlace, load_fleet
 from partc.errors import ConfigError
+from partc.fleet.door import settings_of
 from partc.fleet.posts import posts_of
 from tests.runtime.bundles import language_model
 
@@ -38,6 +40,26 @@ def test_paths_are_relative_to_the_file(build: Path) -> None:
     ]
     assert posts.keepers[0].peers == {"a": "127.0.0.1:1", "b": "127.0.0.1:2", "c": "127.0.0.1:3"}
     assert (posts.door.build, posts.door.source) == (str(build), "127.0.0.1:1")
+
+
+def test_the_door_has_the_options_of_an_endpoint() -> None:
+    """Those of `partc serve`, but for what concerns its one ring, or the terminal."""
+    from partc.cli.serve import serve_command
+
+    others = {"builds", "addresses", "runner", "patience", "linger", "insecure", "max_body", "allow_moves"}
+    terminal = {"log_level", "log_format", "as_json"}
+    options = {str(option.name) for option in serve_command.params} - others - terminal
+    keys = {"cors_origins" if name == "origins" else name for name in options}
+    assert keys == {field.name.removesuffix("_s") for field in fields(DoorPlace)}
+
+
+def test_what_the_file_says_of_the_door(build: Path) -> None:
+    path = build.parent / "door.yaml"
+    door = "{cors_origins: [https://chat.example], ignore_unknown_fields: true, temperature: 0, chat_template: t}"
+    path.write_text(f"rings: {{one: {{build: build, devices: {ADDRESSES}}}}}\ndoor: {door}\n")
+    found = settings_of(load_fleet(path).door)
+    assert found.origins == {"https://chat.example"}
+    assert (found.ignores_unknown, found.temperature, found.template) == (True, 0, build.parent / "t")
 
 
 def test_what_ray_carries_has_no_key(build: Path) -> None:
@@ -70,6 +92,12 @@ def test_what_ray_carries_has_no_key(build: Path) -> None:
             "rings.x.devices.a.address",
         ),
         ("rings: {x: {build: b}}\ndoor: {host: 0.0.0.0}", "lets others in", "door.host"),
+        ("rings: {x: {build: b}}\ndoor: {temperature: 3}", "3 is no temperature", "door.temperature"),
+        (
+            "rings: {x: {build: b}}\ndoor: {cors_origins: x}",
+            "expected a list of origins",
+            "door.cors_origins",
+        ),
         ("rings: {x: {build: b}}\ndoor: {port: 70000}", "70000 is no port", "door.port"),
         ("rings: {x: {build: b}}\ndoor: {tls_cert: c}", "`tls_cert` goes with `tls_key`", "door"),
     ],
