@@ -112,6 +112,16 @@ def test_the_page_moves_sub_modules(server: Server, browser: Browser) -> None:
 
 
 @pytest.mark.browser
+def test_the_page_offers_no_move_within_one_device(server: Server, browser: Browser) -> None:
+    page = browser.new_page()
+    page.goto(f"{server.url}/")
+    page.wait_for_selector("#move:not([hidden])")
+    alone = [{"name": "alone", "ring": {"devices": [{"device": "a", "is_present": True}]}}]
+    assert page.evaluate("rings => { offer(rings); return get('move').hidden; }", alone)
+    page.close()
+
+
+@pytest.mark.browser
 def test_a_page_elsewhere_moves_nothing(server: Server, browser: Browser) -> None:
     """Neither one of another origin, nor one that is no page of this server's but says so."""
     from tests.serve.test_foreign_pages import ATTACK, page_of, serving_page
