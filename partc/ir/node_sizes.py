@@ -210,7 +210,7 @@ def _standard(node: Node, operands: Sequence[Fact | None], sample: int, opset: i
     try:
         schema = onnx.defs.get_schema(node.op, opset, "")
         versions = [onnx.helper.make_opsetid("", opset)]
-        proto = node_proto(node, names, outputs)
+        proto = _spelled_out(node_proto(node, names, outputs), schema)
         found = shape_inference.infer_node_outputs(schema, proto, types, data, opset_imports=versions)
     except onnx.defs.SchemaError as error:
         raise UnknownSizeError(f"ONNX opset {opset} has no operator {node.op}") from error
@@ -220,6 +220,17 @@ def _standard(node: Node, operands: Sequence[Fact | None], sample: int, opset: i
     ) as error:
         raise UnknownSizeError(" ".join(str(error).split())) from error
     return [_type_of(found.get(name)) for name in outputs]
+
+
+def _spelled_out(proto: onnx.NodeProto, schema: onnx.defs.OpSchema) -> onnx.NodeProto:
+    """The node with every default of its operator: ONNX's inference takes others for some (STFT's `onesided` for 0)."""
+    given = {attribute.name for attribute in proto.attribute}
+    for name, attribute in schema.attributes.items():
+        if name not in given and attribute.default_value.type:
+            default = proto.attribute.add()
+            default.CopyFrom(attribute.default_value)
+            default.name = name
+    return proto
 
 
 def _protos(

@@ -115,6 +115,18 @@ def test_networks_that_halve_and_double_need_even_samples() -> None:
     assert found["both"] == "f32[n, 6, height, 64]"
 
 
+def test_defaults_are_those_of_the_operator() -> None:
+    """STFT gives half of a spectrum where nothing is said; ONNX's own inference reads all of it."""
+    found = sizes("""
+      input %x: f32[batch, 1600, 1]
+      const %hop = i64[] [160]
+      const %length = i64[] [400]
+      %spectrum: ?[?] = STFT(%x, %hop, _, %length)
+      output %spectrum
+    """)
+    assert found["spectrum"] == "f32[batch, 8, 201, 2]"
+
+
 def test_operators_of_mixtures_of_experts() -> None:
     found = sizes("""
       input %x: f32[batch, sequence, 64]
