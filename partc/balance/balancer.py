@@ -18,8 +18,8 @@ again. A window that began before the placement in force does not exist (`Window
      returns to a device that it left, twice as many each time (`pauses.py`): a load that comes and goes makes no more
      moves than it has periods.
    A plan for throughput is left as it is while one request is in flight: nothing overlaps then.
-   Borders move half way where that is 10 % faster already: a move may cost more than the plan knows (mesh-llm), and the
-   way is shorter than it seems.
+   If half of the move already gains 10 %, only half is made: a move may cost more than the plan knows (mesh-llm), and
+   the way is shorter than it seems.
 
 The rule is put together from these (evidence: the figures of each are its authors'):
 - LinguaLinked 3.3: movable sub-modules on the disks of two neighbours, and Eq. 5 again with the others fixed. It says

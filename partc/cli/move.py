@@ -50,7 +50,7 @@ _LOOK_S = 1.0
 def move_command(
     build: Path, wanted: str, device: str, dry_run: bool, connect: str, insecure: bool, as_json: bool
 ) -> None:
-    """Let another device compute some sub-modules of BUILD from now on; requests in flight go on.
+    """Move sub-modules of a running ring to another device; requests in flight continue.
 
     The device must have them on its disk: `overlap: 1` and `survive: one` in devices.yaml lay copies there.
     """

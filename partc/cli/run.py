@@ -130,9 +130,7 @@ if TYPE_CHECKING:
     help="Use running devices, through the source at this address; auto: the local ring that runs, else the "
     "address in devices.yaml.",
 )
-@click.option(
-    "--restart/--no-restart", default=True, help="Start local runners again that die, or leave them dead."
-)
+@click.option("--restart/--no-restart", default=True, help="Restart local runners that crash.")
 @click.option(
     "--rejoin",
     type=seconds,

@@ -73,15 +73,15 @@ _LEAST, _MOST = 1e-6, 1e6
     "--efficiency",
     type=Range(0, 1, min_open=True),
     metavar="PART",
-    help="What if devices computed a part of a block with this part of their speed, such as 0.8 (Galaxy's scaling runs "
-    "come to 0.76 to 0.81).",
+    help="Assume that a share of a block runs at this fraction of full speed, such as 0.8 (Galaxy's scaling runs come "
+    "to 0.76 to 0.81).",
 )
 @click.option(
     "--jitter",
     type=Range(0, 10),
     metavar="PART",
     default=0.0,
-    help="Vary the time of every run and message by about this part of it, such as 0.1.",
+    help="Vary the time of every run and message by about this fraction, such as 0.1.",
 )
 @click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Seed of the variation.")
 @json_option("the simulation")

@@ -51,9 +51,7 @@ _MOST_ONCE_S = 5.0
     "--once", is_flag=True, help="Look once, as soon as all devices have told their figures, or after 5 s."
 )
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
-@click.option(
-    "--feed", metavar="FILE", help="Show what --json has written, instead of a ring; - is stdin, as it comes."
-)
+@click.option("--feed", metavar="FILE", help="Replay the output of --json from FILE; - reads stdin live.")
 @json_option("one line for each look")
 def watch_command(
     build: Path, connect: str, every: str, once: bool, insecure: bool, feed: str | None, as_json: bool

@@ -63,7 +63,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class Endpoint:
-    """One model, its rings, and who asks for it."""
+    """Endpoint of one model: its rings and its clients."""
 
     role: Role
     name: str

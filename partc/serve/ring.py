@@ -62,7 +62,7 @@ _Watching = tuple[bytes, float] | None
 
 
 class Owner(Protocol):
-    """Who has rings. All methods are called in the event loop."""
+    """Callbacks of the object that owns the rings. All are called in the event loop."""
 
     def ring_is(self, ring: RingThread, state: State, error: PartcError | None) -> None:
         """The ring is in a state, for a reason."""

@@ -101,7 +101,7 @@ def test_the_page_moves_sub_modules(server: Server, browser: Browser) -> None:
     page.wait_for_selector("#move:not([hidden])")
     page.fill("#submodules", "9-11")
     page.select_option("#to", "phone")
-    page.click("text=What would change")
+    page.click("text=Preview")
     expect(page.locator("#moved")).to_contain_text("nothing was moved")
     assert "phone: " in page.locator("#moved").inner_text()
     page.click("button[value=apply]")

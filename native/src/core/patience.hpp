@@ -43,7 +43,7 @@ class Patience {
   Map<std::string, std::pair<double, messages::Pong>> heard_;
 };
 
-/// The time for which something is waited for, until it is mended; never: nobody waits.
+/// Deadline for the end of an outage; never: nobody waits.
 struct Wait {
   double limit_s = 0.0;
   Due since;

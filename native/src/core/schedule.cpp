@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t MOST_QUEUED = 1024;
 constexpr double REPORT_S = 1.0;
-/// By how much of the shortest patience a fault may be noticed late.
+/// Faults may be noticed late by this fraction of the shortest patience.
 constexpr double LATE = 0.05;
 
 Error cancelled() { return run_error("the request was cancelled"); }

@@ -37,7 +37,7 @@ class Schedule {
   void seen(std::uint64_t next_request) { next_number = std::max(next_number, next_request); }
   /// Another placement is in force.
   void adopt(RolePtr of_role);
-  /// A device has none of before: nothing is kept for later requests.
+  /// A device lost its rows: no prefix can be reused.
   void forget_rows() { slots_.forget(); }
   /// Devices were lost for which there are no others: requests wait for them.
   void lost(const Names& gone, double now, Actions& out);

@@ -327,7 +327,7 @@ struct Prepare {
   bool operator==(const Prepare&) const = default;
 };
 
-/// The device is ready for `commit`: all is loaded, all links stand, and the rows are here that could be had.
+/// The device is ready for `commit`: everything is loaded, all links are up, and all available rows have arrived.
 struct Prepared {
   static constexpr std::string_view kind = "prepared";
   std::uint64_t epoch{};
@@ -456,14 +456,14 @@ struct Error {
   bool operator==(const Error&) const = default;
 };
 
-/// The request shall end.
+/// Cancels a request.
 struct Cancel {
   static constexpr std::string_view kind = "cancel";
   Bytes ticket{};
   bool operator==(const Cancel&) const = default;
 };
 
-/// Another placement of the build shall be in force; the frames are its text, and its epoch does not count.
+/// Asks for another placement of this build. The frames hold its text; its epoch is ignored.
 struct Place {
   static constexpr std::string_view kind = "place";
   Bytes ticket{};
@@ -539,21 +539,21 @@ struct Watch {
   bool operator==(const Watch&) const = default;
 };
 
-/// The device shall tell how it is, by `sensed`, and keep the times of its sub-modules from now on.
+/// Asks for a `sensed` report; the device keeps the times of its sub-modules from now on.
 struct Sense {
   static constexpr std::string_view kind = "sense";
   bool ends = false;
   bool operator==(const Sense&) const = default;
 };
 
-/// The device as it is.
+/// Report of a device.
 struct Sensed {
   static constexpr std::string_view kind = "sensed";
   Vitals vitals{};
   bool operator==(const Sensed&) const = default;
 };
 
-/// The ring as it is.
+/// State of the ring.
 struct Status {
   static constexpr std::string_view kind = "status";
   Bytes ticket{};

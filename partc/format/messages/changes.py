@@ -32,7 +32,7 @@ class Prepare(Message, frozen=True, kw_only=True):
 
 
 class Prepared(Message, frozen=True, kw_only=True):
-    """The device is ready for `commit`: all is loaded, all links stand, and the rows are here that could be had."""
+    """The device is ready for `commit`: everything is loaded, all links are up, and all available rows have arrived."""
 
     epoch: fields.NextEpoch
     incarnation: fields.Incarnation

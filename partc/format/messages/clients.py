@@ -93,13 +93,13 @@ class Error(Message, frozen=True, kw_only=True):
 
 
 class Cancel(Message, frozen=True, kw_only=True):
-    """The request shall end."""
+    """Cancels a request."""
 
     ticket: Ticket
 
 
 class Place(Message, frozen=True, kw_only=True):
-    """Another placement of the build shall be in force; the frames are its text, and its epoch does not count."""
+    """Asks for another placement of this build. The frames hold its text; its epoch is ignored."""
 
     ticket: Ticket
     reason: fields.Cause = ""

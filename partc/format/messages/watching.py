@@ -23,21 +23,21 @@ class Watch(Message, frozen=True, kw_only=True):
 
 
 class Sense(Message, frozen=True, kw_only=True):
-    """The device shall tell how it is, by `sensed`, and keep the times of its sub-modules from now on."""
+    """Asks for a `sensed` report; the device keeps the times of its sub-modules from now on."""
 
     ends: bool = False
     """Nobody watches any more: neither is wanted."""
 
 
 class Sensed(Message, frozen=True, kw_only=True):
-    """The device as it is."""
+    """Report of a device."""
 
     vitals: Vitals
     """Its sensors, the times of its sub-modules, its requests and links."""
 
 
 class Status(Message, frozen=True, kw_only=True):
-    """The ring as it is."""
+    """State of the ring."""
 
     ticket: Ticket
     ring: RingStatus

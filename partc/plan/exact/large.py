@@ -1,4 +1,4 @@
-"""Plans for more unlike devices than the exact search bears: bounds by prices, plans by local search.
+"""Plans for many different devices, where exact search is too slow: bounds by prices, plans by local search.
 
 Both work on the chain (`chain.py`), where residual messages are dropped; every plan that is found is then
 evaluated in full, so that values are true and bounds are bounds. A throughput is found by bisection over

@@ -78,7 +78,7 @@ class Patience:
 
 @dataclass(slots=True)
 class Wait:
-    """The time for which something is waited for, until it is mended."""
+    """Deadline for the end of an outage."""
 
     limit_s: float
     """How long, seconds."""

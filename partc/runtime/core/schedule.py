@@ -38,7 +38,7 @@ from partc.runtime.core.step import Step, apart
 _MOST_QUEUED = 1024
 _REPORT_S = 1.0
 _LATE = 0.05
-"""By how much of the shortest patience a fault may be noticed late."""
+"""Faults may be noticed late by this fraction of the shortest patience."""
 
 
 @dataclass(slots=True)
@@ -93,7 +93,7 @@ class Schedule:
         self.patience = Patience(role, self.floor_s)
 
     def forget_rows(self) -> None:
-        """A device has none of before: nothing is kept for later requests."""
+        """A device lost its rows: no prefix can be reused."""
         self._slots.forget()
 
     def lost(self, gone: Sequence[str], now: float) -> Iterator[Action]:
