@@ -19,6 +19,7 @@ from partc.config.devices import DevicesConfig, load_devices
 from partc.errors import InternalError, PlanError, UserError
 from partc.ir.graph import ModelInfo, Module, SubmoduleProfile
 from partc.ir.plan import Plan, PlanFile
+from partc.ir.quantization import BLOCKWISE
 from partc.ir.workload import Step, of_batch, workload
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
@@ -162,8 +163,8 @@ def _unshared_hint(module: Module) -> str:
     if module.info.dtype != "f32":
         return "write `dtype: float32` in model.yaml, or leave --strategy out"
     wanted = module.info.quantize
-    if wanted is not None and wanted.weights == "int4":
-        together = f"{wanted.block} columns of int4 have one scale and stay together"
+    if wanted is not None and wanted.weights in BLOCKWISE:
+        together = f"{wanted.block} columns of {wanted.weights} have one scale and stay together"
         return f"{together}: write a lesser `block` in `quantize`, or int8"
     return "leave --strategy out"
 

@@ -12,7 +12,8 @@ from partc.errors import ModelError
 from partc.ir.edit import Names, drop_dead
 from partc.ir.graph import Attribute, Constant, Graph, Module, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
-from partc.ir.quantization import BITS, Quantization, data_shape, scales_shape
+from partc.ir.quantization import BITS, Quantization
+from partc.ir.weight_formats import format_of
 from partc.ir.weights import Step, WeightExpr
 from partc.pipeline.contract import Context, Pass
 from passes.rewrites.expert_products import ExpertProduct, expert, expert_products
@@ -160,7 +161,8 @@ class _Writer:
         table, indices = cast("Weight", node.inputs[0]), node.inputs[1]
         data, scales = self._pair(table, bits)
         output, width = node.outputs[0], _sizes(table)[1]
-        stored = cast("int", data.shape[1]) * self._block_of(bits) if bits < 8 else width  # type: ignore[index]
+        block = self._block_of(bits)
+        stored = -(-width // block) * block if block else width
         rows = output
         if stored != width:
             name = self._names.fresh(f"{node.name}.rows")
@@ -189,18 +191,18 @@ class _Writer:
         yield Node("Unsqueeze", [result, self._integers(product.axis)], [output], {}, node.scope)
 
     def _block_of(self, bits: int) -> int:
-        return 0 if bits == 8 else self._block
+        return format_of(bits).block(self._block)
 
     def _pair(self, weight: Weight, bits: int, *, turned: bool = False) -> tuple[Weight, Weight]:
         """Data and scales of a weight [N, K], or of one [K, N] that is `turned`."""
         assert weight.source is not None
         source = append(weight.source, "transpose", 1, 0) if turned else weight.source
         rows, columns = reversed(_sizes(weight)) if turned else _sizes(weight)
-        block = self._block_of(bits)
-        data = self._weight(weight, source, "quantize", ("u8" if bits < 8 else "i8"), bits)
-        data.shape = data_shape(rows, columns, bits, block)
+        form, block = format_of(bits), self._block_of(bits)
+        data = self._weight(weight, source, "quantize", form.dtype, bits)
+        data.shape = form.data_shape(rows, columns, block)
         scales = self._weight(weight, source, "scales", weight.dtype or "f32", bits)
-        scales.shape = scales_shape(rows, columns, bits, block)
+        scales.shape = form.scales_shape(rows, columns, block)
         return data, scales
 
     def _weight(self, weight: Weight, source: WeightExpr, step: str, dtype: str, bits: int) -> Weight:
@@ -209,7 +211,7 @@ class _Writer:
             expr = Step("cast", (dtype,), expr)
         key = (expr, dtype)
         if key not in self._made:
-            suffix = "int8" if bits == 8 else "int4"
+            suffix = format_of(bits).name
             name = f"{weight.name}.{suffix}" if step == "quantize" else f"{weight.name}.{suffix}.scales"
             self._made[key] = Weight(self._names.fresh(name), dtype, source=expr)
         return self._made[key]

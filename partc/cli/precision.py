@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from partc.config.units import format_bytes
 from partc.ir.graph import Module, Weight
-from partc.ir.quantization import QUANTIZE_STEPS
+from partc.ir.weight_formats import QUANTIZE_STEPS
 from partc.ir.weights import has_step
 
 

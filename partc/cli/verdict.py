@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 
 from partc.cli.tables import show, table
+from partc.ir.quantization import BLOCKWISE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,7 +98,7 @@ def _figures(cuts: Sequence[CutError]) -> list[str]:
 
 def _cost_table(cost: Cost) -> Table:
     """The figures of the quantised model beside the original, one a row."""
-    block = f", block {cost.block}" if "int4" in (cost.weights, cost.head, cost.embeddings) else ""
+    block = f", block {cost.block}" if {cost.weights, cost.head, cost.embeddings} & BLOCKWISE else ""
     cache = "" if cost.cache == "none" else f", cache {cost.cache}"
     parts = f"weights {cost.weights}, head {cost.head}, embeddings {cost.embeddings}{block}{cache}"
     rows = [["precision", parts]]

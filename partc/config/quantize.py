@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from partc.config.section import Section, describe
-from partc.ir.quantization import BITS, NONE, Quantization
+from partc.ir.quantization import BITS, BLOCKWISE, NONE, Quantization
 
 PRECISIONS = (NONE, *sorted(BITS, reverse=True))
 CACHES = (NONE, "int8")
@@ -39,11 +39,12 @@ def _block(section: Section, *precisions: str) -> int:
     if type(block) is not int or block not in BLOCKS:  # true and 32.0 are equal to whole numbers
         choices = ", ".join(str(size) for size in BLOCKS)
         raise section.error(f"a block cannot be {describe(block)}", "block", hint=f"write one of {choices}")
-    if "block" in section and "int4" not in precisions:
+    if "block" in section and BLOCKWISE.isdisjoint(precisions):
+        names = ", ".join(sorted(BLOCKWISE))
         raise section.error(
-            "only int4 has blocks: int8 has one scale for each output channel",
+            f"only {names} has blocks: others have one scale for each output channel",
             "block",
-            hint="remove this line, or write int4",
+            hint=f"remove this line, or write {names}",
         )
     return block
 

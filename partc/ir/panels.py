@@ -25,14 +25,12 @@ from __future__ import annotations
 import numpy as np
 
 from partc.format.dtypes import Array
-from partc.ir.quantization import quantize, scales
+from partc.ir.weight_formats import by_bits, quantize, scales
 
 LANES = 16
 """Rows of the matrix in a panel."""
 BLOCK = 32
 """Weights of 4 bits that have a scale in the stream."""
-GROUP = {4: 64, 8: 16}
-"""Bits → rows of the matrix that make one row of the result."""
 
 
 def panels(matrix: Array, bits: int, block: int, *columns: int) -> Array:
@@ -45,15 +43,19 @@ def panels(matrix: Array, bits: int, block: int, *columns: int) -> Array:
         columns: as for `quantize`.
     """
     data, scale = quantize(matrix, bits, block, *columns), scales(matrix, bits, block)
-    return _panels4(data, scale) if bits == 4 else _panels8(data, scale)
+    return by_bits(bits, int4=_panels4, int8=_panels8)(data, scale)
 
 
 def panels_shape(rows: int, columns: int, bits: int) -> tuple[int, ...]:
     """Shape of `panels` of a matrix [rows, columns]; with 4 bits `columns` are those of whole blocks."""
-    groups = -(-rows // GROUP[bits])
-    if bits == 8:
-        return groups, 2 + 8 * -(-columns // BLOCK), LANES
-    return groups, -(-columns // (2 * BLOCK)), 4, 144
+    groups = -(-rows // rows_of_group(bits))
+    four, eight = (-(-columns // (2 * BLOCK)), 4, 144), (2 + 8 * -(-columns // BLOCK), LANES)
+    return (groups, *by_bits(bits, int4=four, int8=eight))
+
+
+def rows_of_group(bits: int) -> int:
+    """Rows of the matrix that make one row of `panels`."""
+    return by_bits(bits, int4=4 * LANES, int8=LANES)
 
 
 def scales_of(stream: Array) -> Array:
@@ -70,7 +72,7 @@ def _panels4(data: Array, scale: Array) -> Array:
     halves = np.repeat(scale.astype("<f2"), 2 * half // BLOCK, axis=1)
     blocks = words.shape[1]
     groups, steps, *_ = panels_shape(rows, many * 2 * half, 4)
-    missing = (0, groups * GROUP[4] - rows), (0, steps * 2 - blocks)
+    missing = (0, groups * rows_of_group(4) - rows), (0, steps * 2 - blocks)
     words, halves = np.pad(words, (*missing, (0, 0))), np.pad(halves, missing)
     weights = words.reshape(groups, 4, LANES, steps, 2, 4).transpose(0, 3, 1, 4, 5, 2)
     factors = halves.reshape(groups, 4, LANES, steps, 2).transpose(0, 3, 1, 4, 2)

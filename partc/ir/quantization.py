@@ -1,41 +1,16 @@
-"""Weights in 8 and 4 bits: which of them, their layout, and the numbers.
-
-| bits | data | scales | a weight is |
-| --- | --- | --- | --- |
-| 4 | u8[N, ceil(K / block), block / 2] | f32[N, ceil(K / block)] | (value - 8) · scale |
-| 8 | i8[N, K] | f32[N] | value · scale |
-
-Scales are rounded to float16, whatever they are stored in: some kernels keep them so, and all devices shall compute
-with the same numbers.
-
-Of 4 bits there are two in a byte, the first in its low half. Both are symmetric: zero stays zero. The layout of 4 bits
-is that of com.microsoft.MatMulNBits of onnxruntime, so that nothing is rearranged for it; the end of a row is filled
-up to a whole block with zeros.
-
-A block's values are those of llama.cpp's Q4_0; its scale is then fitted to them by least squares. Squared error over
-squared weights, of all matrices of the storyteller in blocks of 32: 0.0094 where the step is the largest magnitude / 7,
-0.0088 where it is / 8, 0.0074 with Q4_0's, 0.0071 fitted; the best of three fitted steps a block would reach 0.0068.
-Matrices are taken in pieces, so that beside the result there is never more than `_PIECE` elements.
-"""
+"""The precision that model.yaml asks for: of the weights (`weight_formats.py`), and of the caches."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
+from partc.ir.weight_formats import FORMATS
 
-Array = npt.NDArray[np.generic]
-Floats = npt.NDArray[np.float32]
-
-BITS = {"int4": 4, "int8": 8}
+BITS = {each.name: bits for bits, each in FORMATS.items()}
 """Name of a precision in model.yaml → bits of a weight."""
+BLOCKWISE = frozenset(each.name for each in FORMATS.values() if each.has_blocks)
+"""Precisions that have a scale for each block of weights."""
 NONE = "none"
-_PIECE = 1 << 16
-"""Elements that are worked on at a time: they fit into a core's own cache."""
-_TILE = 256
-"""Columns of a transposed matrix that are copied at a time."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +24,7 @@ class Quantization:
     embeddings: str = NONE
     """The precision of the table of tokens."""
     block: int = 32
-    """Weights of a row that share a scale; for int4."""
+    """Weights of a row that share a scale, in formats with blocks."""
     cache: str = NONE
     """The precision of the caches of keys and values: `int8`, with a scale for every token and head, or `none`."""
 
@@ -57,6 +32,11 @@ class Quantization:
     def has_weights(self) -> bool:
         """Whether any weights are quantised."""
         return {self.weights, self.head, self.embeddings} != {NONE}
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether any weights have a scale for each block."""
+        return any(name in BLOCKWISE for name in (self.weights, self.head, self.embeddings))
 
     @property
     def text(self) -> str:
@@ -70,169 +50,4 @@ class Quantization:
         return found if self.cache == NONE else {**found, "cache": self.cache}
 
     def _has_other_block(self) -> bool:
-        return self.block != 32 and "int4" in (self.weights, self.head, self.embeddings)
-
-
-def quantize(matrix: Array, bits: int, block: int, *columns: int) -> Array:
-    """The data of a matrix [N, K] of floats, laid out as in the table above; about 3 ns an element.
-
-    Args:
-        matrix: [N, K], contiguous or not.
-        bits: 4 or 8.
-        block: elements of a row that share a scale, a power of two; 0 for 8 bits, where a row does.
-        columns: of 8 bits those that are kept of the quantised rows, first and last + 1 of each run; all without any.
-    """
-    rows, width = matrix.shape
-    if bits == 8:
-        data = np.empty((rows, width), np.int8)
-        for place, piece in _pieces(matrix, width):
-            steps = np.rint(piece * _inverse(_row_scales(piece))[:, None])
-            data[place] = np.clip(steps, -127, 127)  # a rounded scale may be too small by half of itself
-        runs = [data[:, first:last] for first, last in zip(columns[::2], columns[1::2], strict=True)]
-        return np.concatenate(runs, axis=1) if runs else data
-    padded = -(-width // block) * block
-    packed = np.empty((rows, padded // block, block // 2), np.uint8)
-    for place, piece in _pieces(matrix, padded):
-        packed[place] = _pack(piece.reshape(-1, block)).reshape(-1, padded // block, block // 2)
-    return packed
-
-
-def scales(matrix: Array, bits: int, block: int) -> Floats:
-    """The scales that go with `quantize(matrix, bits, block)`; about 3 ns an element."""
-    rows, columns = matrix.shape
-    if bits == 8:
-        found = np.empty(rows, np.float32)
-        for place, piece in _pieces(matrix, columns):
-            found[place] = _row_scales(piece)
-        return found
-    padded = -(-columns // block) * block
-    blocks = np.empty((rows, padded // block), np.float32)
-    for place, piece in _pieces(matrix, padded):
-        blocks[place] = _fitted_scales(piece.reshape(-1, block)).reshape(-1, padded // block)
-    return blocks
-
-
-def dequantize(data: Array, scale: Array, bits: int) -> Floats:
-    """The matrix [N, K] that data and scales stand for; K is filled up to whole blocks."""
-    factors = scale.astype(np.float32)[..., None]
-    if bits == 8:
-        return data.astype(np.float32) * factors
-    packed = data.astype(np.uint8)
-    values = np.stack([packed & 15, packed >> 4], axis=-1).reshape(*packed.shape[:-1], -1)
-    whole: Floats = (values.astype(np.float32) - 8) * factors
-    return whole.reshape(*packed.shape[:-2], -1)
-
-
-def data_shape(rows: int, columns: int, bits: int, block: int) -> tuple[int, ...]:
-    """Shape of `quantize` of a matrix [rows, columns]."""
-    return (rows, columns) if bits == 8 else (rows, -(-columns // block), block // 2)
-
-
-def scales_shape(rows: int, columns: int, bits: int, block: int) -> tuple[int, ...]:
-    """Shape of `scales` of a matrix [rows, columns]."""
-    return (rows,) if bits == 8 else (rows, -(-columns // block))
-
-
-def _pieces(matrix: Array, width: int) -> Iterator[tuple[slice, Floats]]:
-    """A few rows at a time as contiguous float32, filled up with zeros to `width` columns."""
-    rows, columns = matrix.shape
-    step = max(1, _PIECE // max(width, 1))
-    for start in range(0, rows, step):
-        place = slice(start, min(start + step, rows))
-        piece = _float32(_contiguous(matrix[place]))
-        yield place, piece if columns == width else np.pad(piece, ((0, 0), (0, width - columns)))
-
-
-def _contiguous(piece: Array) -> Array:
-    """The piece, row after row; one of a transposed matrix is copied in tiles, which is twice as fast."""
-    if piece.flags.c_contiguous:
-        return piece
-    copy = np.empty(piece.shape, piece.dtype)
-    for start in range(0, piece.shape[1], _TILE):
-        copy[:, start : start + _TILE] = piece[:, start : start + _TILE]
-    return copy
-
-
-def _float32(piece: Array) -> Floats:
-    if piece.dtype.name == "bfloat16":  # by name: who reads a quantisation's name needs no ml_dtypes
-        # A bfloat16 is the upper half of a float32; this is four times faster than its cast.
-        return (piece.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
-    return piece.astype(np.float32, copy=False)
-
-
-def _row_scales(piece: Floats) -> Floats:
-    extremes = np.maximum(piece.max(1, initial=0), -piece.min(1, initial=0))
-    return _rounded(extremes / np.float32(127))
-
-
-def _rounded(found: Floats) -> Floats:
-    """The scales as float16 has them; infinite where it has none so large."""
-    result: Floats = found.astype(np.float16).astype(np.float32)
-    return result
-
-
-def _steps(across: Floats) -> Floats:
-    """The step from one value of a block to the next, blocks in columns [block, n].
-
-    The element of largest magnitude becomes -8, as in llama.cpp's Q4_0: the value that has no opposite is used.
-    """
-    high, low = across.max(0), across.min(0)
-    result: Floats = np.where(high > -low, high, low) / np.float32(-8)
-    return result
-
-
-def _raised(in_steps: Floats) -> Floats:
-    """Elements in steps, moved up by 8.5: what stands before the point is the value that is stored."""
-    values = in_steps + np.float32(8.5)
-    np.minimum(values, np.float32(15), out=values)
-    return values
-
-
-def _fitted_scales(blocks: Floats) -> Floats:
-    """The scale with the least squared error for the values v that `_pack` stores: Σ v·x / Σ v²."""
-    across = _across(blocks)
-    steps = _steps(across)
-    across *= _inverse(steps)  # in steps nothing is larger than 8: no sum overflows
-    values = np.floor(_raised(across))
-    values -= np.float32(8)
-    across *= values
-    values *= values
-    return _rounded(steps * (_sums(across) * _inverse(_sums(values))))
-
-
-def _sums(across: Floats) -> Floats:
-    """Sums of the columns, 2ⁿ elements each, by halves in place.
-
-    numpy's own order depends on how many columns there are, and so would the bytes of equal weights in other pieces.
-    """
-    half = len(across) // 2
-    while half:
-        across[:half] += across[half : 2 * half]
-        half //= 2
-    result: Floats = across[0]
-    return result
-
-
-def _pack(blocks: Floats) -> Array:
-    """Blocks [n, block] as [n, block / 2] bytes."""
-    in_steps = blocks * _inverse(_steps(_across(blocks)))[:, None]
-    # Two neighbours as one little-endian number: the second is 256 times too high, and moves down by 4 bits.
-    pairs = _raised(in_steps).astype(np.uint8).view("<u2")
-    packed: Array = (pairs | (pairs >> 4)).astype(np.uint8)
-    return packed
-
-
-def _across(blocks: Floats) -> Floats:
-    """A copy with blocks in columns: numpy then works on whole vectors, not on one block after the other."""
-    return np.array(blocks.T, order="C")
-
-
-def _inverse(scale: Floats) -> Floats:
-    """1 / scale; 0 where that is no number."""
-    usable = np.abs(scale) >= np.finfo(np.float32).tiny
-    result: Floats = np.divide(1, scale, out=np.zeros_like(scale), where=usable)
-    return result
-
-
-QUANTIZE_STEPS: dict[str, Callable[..., Array]] = {"quantize": quantize, "scales": scales}
-"""The two transforms of a weight that together are its quantised form."""
+        return self.block != 32 and self.has_blocks

@@ -6,7 +6,7 @@ leaf  = "file" "#" "key"
 op    = stack | concat
 step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | pad(axis,zeros) | cast(f16) | add(1.0) | mul(0.5)
       | spread(times)                                  each element so many times, along a new last axis
-      | quantize(bits,block) | scales(bits,block)      of a matrix [N, K]: `partc.ir.quantization`
+      | quantize(bits,block) | scales(bits,block)      of a matrix [N, K]: `partc.ir.weight_formats`
       | quantize(8,0,first,last,…)                     the columns from `first` to before `last` of quantised rows
       | panels(bits,block,…)                           both, in the order of kernels: `partc.ir.panels`
 ```
@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from partc.errors import InternalError
-from partc.ir.panels import GROUP, panels
-from partc.ir.quantization import QUANTIZE_STEPS
+from partc.ir.panels import panels, rows_of_group
 from partc.ir.types import BY_SHORT
+from partc.ir.weight_formats import QUANTIZE_STEPS
 
 Array = npt.NDArray[np.generic]
 Argument = int | float | str
@@ -105,7 +105,7 @@ JOINS: dict[str, Callable[..., Array]] = {
 
 def rows_of(step: Step) -> int:
     """Rows of the source that make a row of the result of a transform of `ROW_WISE`; the last may have fewer."""
-    return GROUP[int(step.arguments[0])] if step.op == "panels" else 1
+    return rows_of_group(int(step.arguments[0])) if step.op == "panels" else 1
 
 
 def leaves(expr: WeightExpr) -> Iterator[Leaf]:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from partc.ir.graph import Constant, Graph, Node, State, Value, Weight
 from partc.ir.operators import ATTENTION, QUANTIZED_ATTENTION, QUANTIZED_MATMUL
+from partc.ir.operators.quantized import bits_of
+from partc.ir.weight_formats import format_of
 from partc.plan.problem import BlockUnits
 from passes.shards.rules import operands_of
 from passes.shards.units import Division, Refusal, Units, known, sizes_of
@@ -115,13 +117,13 @@ def _end(end: Node) -> tuple[Units, dict[Value, Division]]:
 
 
 def _quantised(end: Node, units: Units, columns: Division) -> dict[Value, Division]:
-    """The division of quantised weights [N, K] along K: of 8 bits the data, the scales are of whole rows.
+    """The division of quantised weights [N, K] along K: where scales are of whole rows that of the data.
 
-    Of 4 bits whole blocks, with their scales: the columns of a block become one unit. So the numbers of a share are
-    those of the whole matrix, and where activations are rounded block by block, theirs are, too.
+    Where a block has one, whole blocks, with their scales: the columns of a block become one unit. So the numbers of a
+    share are those of the whole matrix, and where activations are rounded block by block, theirs are, too.
     """
     data, scales = end.operand(1), end.operand(2)
-    if end.attributes["bits"] == 8:
+    if not format_of(bits_of(end)).has_blocks:
         return {data: Division(1, columns.units)}
     block = end.attributes["block"]
     assert isinstance(block, int)

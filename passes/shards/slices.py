@@ -17,7 +17,7 @@ from itertools import groupby
 from typing import cast
 
 from partc.errors import InternalError
-from partc.ir.quantization import QUANTIZE_STEPS
+from partc.ir.weight_formats import QUANTIZE_STEPS, format_of
 from partc.ir.weights import ELEMENTWISE, Join, Step, WeightExpr, has_step
 
 Indices = Sequence[int]
@@ -40,7 +40,7 @@ def _quantised(source: Step, axis: int, runs: Sequence[Run]) -> WeightExpr:
     bits, block, *_ = cast("tuple[int, int]", source.arguments)
     if axis == 0:
         return Step(source.op, source.arguments, _of_floats(source.source, 0, runs))
-    if bits == 8:
+    if not format_of(bits).has_blocks:
         return Step(source.op, (bits, block, *(end for run in runs for end in run)), source.source)
     columns = [(first * block, last * block) for first, last in runs]  # the last block may end before
     return Step(source.op, source.arguments, _of_floats(source.source, 1, columns))

@@ -10,7 +10,9 @@ import numpy as np
 from partc.errors import UserError
 from partc.ir.graph import Constant, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
+from partc.ir.operators.quantized import bits_of
 from partc.ir.types import BY_SHORT
+from partc.ir.weight_formats import by_bits
 from partc.ir.weights import Step
 from targets.ort.lower_experts import expert_lowering
 from targets.rewrite import Lowering, Rewriter
@@ -59,11 +61,11 @@ def quantized_lowerings(accuracy_level: int, int8_products: str) -> Mapping[str,
     steps = _NARROW if int8_products == "narrow-rows" else _WIDE
 
     def block_product(node: Node, r: Rewriter) -> None:
-        write = _write_block_product if node.attributes["bits"] == 4 else _write_wide_block_product
+        write = by_bits(bits_of(node), int4=_write_block_product, int8=_write_wide_block_product)
         write(node, r, accuracy_level)
 
     def product(node: Node, r: Rewriter) -> bool:
-        if node.attributes["bits"] == 4 or _takes_blocks(node, r, int8_products):
+        if by_bits(bits_of(node), int4=True, int8=_takes_blocks(node, r, int8_products)):
             block_product(node, r)
         else:
             _write_dynamic_product(node, r, steps)
@@ -221,15 +223,16 @@ def lower_quantized_gather(node: Node, r: Rewriter) -> bool:
 
     8 bits: the rows and their scales are picked, then multiplied; blocks that span a row are none of its sizes.
     """
-    if node.attributes["bits"] == 8:
-        _write_scaled_rows(node, r)
-        return True
+    by_bits(bits_of(node), int4=_write_block_rows, int8=_write_scaled_rows)(node, r)
+    return True
+
+
+def _write_block_rows(node: Node, r: Rewriter) -> None:
     data, scales, indices = node.inputs
     flat = r.once(("flat", data), lambda: _flat(cast("Weight", data), r))
     attributes = {"bits": 4, "block_size": node.attributes["block"], "gather_axis": 0, "quantize_axis": 1}
     operands = [flat, indices, scales]
     r.emit("com.microsoft.GatherBlockQuantized", operands, node.outputs, attributes, node.scope)
-    return True
 
 
 def _flat(data: Weight, r: Rewriter) -> Weight:

@@ -21,7 +21,9 @@ from partc.ir.operators import (
     QUANTIZED_MATMUL,
     UPDATE_STATE,
 )
+from partc.ir.operators.quantized import bits_of
 from partc.ir.types import HALF
+from partc.ir.weight_formats import by_bits
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.ort.export import outputs_of, write_onnx
 from targets.ort.fusions import FUSIONS, GROUPED_ATTENTION, check_names, fuse_lowered
@@ -113,7 +115,7 @@ class OrtTarget(Target):
         if (refusal := _refusal_of_cache(node)) is not None:
             return refusal
         provider = PROVIDERS.get(self.provider)
-        is_integer = node.op == QUANTIZED_MATMUL.name and node.attributes["bits"] == 8
+        is_integer = node.op == QUANTIZED_MATMUL.name and by_bits(bits_of(node), int4=False, int8=True)
         if provider is None or not provider.is_gpu or not is_integer:
             return None
         if may_take_blocks(node, self.products):

@@ -57,7 +57,7 @@ def _quantized_refusal(node: Node) -> UserError | None:
     """Kernels of quantised products read panels, of whole blocks of 32."""
     none = f"the tvm target has no code for {node.op}"
     hint = "use `target: ort` for these devices, or write `quantize: none` in model.yaml"
-    if node.attributes.get("bits") == 4 and cast("int", node.attributes.get("block", 0)) % BLOCK:
+    if cast("int", node.attributes.get("block", 0)) % BLOCK:
         hint = f"write `block: 32`, 64, 128 or 256 in `quantize` of model.yaml, or {_OTHER_TARGET}"
         return _refused(node, f"{none} with blocks of {node.attributes.get('block')}", hint)
     if any(value.dtype in _STORED and not _is_quantised_here(value) for value in node.operands):

@@ -20,7 +20,9 @@ from typing import cast
 from partc.errors import InternalError
 from partc.ir.graph import Attribute, Graph, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
+from partc.ir.operators.quantized import bits_of
 from partc.ir.panels import BLOCK, LANES, panels_shape
+from partc.ir.weight_formats import by_bits
 from partc.ir.weights import Join, Step, WeightExpr
 from targets.rewrite import Rewriter, rewrite
 
@@ -49,7 +51,8 @@ def write_quantized(graphs: Sequence[Graph], *, bytes_of_x: bool = True) -> None
 
 def row_words(depth: int, bits: int) -> int:
     """Words of a quantised row of so many numbers; for 4 bits blocks come in pairs, as in panels."""
-    return 2 * UNIT4 * -(-depth // (2 * BLOCK)) if bits == 4 else WORDS * -(-depth // BLOCK) + 1
+    four, eight = 2 * UNIT4 * -(-depth // (2 * BLOCK)), WORDS * -(-depth // BLOCK) + 1
+    return by_bits(bits, int4=four, int8=eight)
 
 
 def stored_bytes(weight: Weight) -> int:
@@ -69,7 +72,7 @@ def stored_bytes(weight: Weight) -> int:
 def _scales_bytes(rows: int, columns: int, bits: int) -> int:
     """Of 4 bits 16 of 144 words; of 8 bits two rows of a panel."""
     groups, steps, *_ = panels_shape(rows, columns, bits)
-    return groups * (steps * 4 * LANES if bits == 4 else 2 * LANES) * 4
+    return groups * by_bits(bits, int4=steps * 4 * LANES, int8=2 * LANES) * 4
 
 
 def _product(rows_of: Rows, node: Node, r: Rewriter) -> bool:
@@ -81,7 +84,7 @@ def _product(rows_of: Rows, node: Node, r: Rewriter) -> bool:
 
 def _gather(node: Node, r: Rewriter) -> bool:
     data = cast("Weight", node.inputs[0])
-    attributes = {"bits": _bits(node), "rows": _sizes(data)[0]}
+    attributes = {"bits": bits_of(node), "rows": _sizes(data)[0]}
     r.emit(GATHER, [_panels(data, node, r), node.inputs[2]], node.outputs, attributes, node.scope)
     return True
 
@@ -102,7 +105,7 @@ def _as_they_are(x: Value, data: Weight, node: Node, r: Rewriter) -> Value:
 def _rows(x: Value, data: Weight, node: Node, r: Rewriter) -> Value:
     """The rows of x as bytes, for weights such as these."""
     attributes = _attributes(data, node)
-    depth, bits = cast("int", attributes["depth"]), _bits(node)
+    depth, bits = cast("int", attributes["depth"]), bits_of(node)
 
     def make() -> Value:
         many = math.prod(int(size) for size in (x.shape or ())[:-1])
@@ -119,7 +122,7 @@ def _panels(data: Weight, node: Node, r: Rewriter) -> Weight:
 
 def _weight(data: Weight, node: Node) -> Weight:
     """The panels of a matrix; the name is the same in every graph that reads the data."""
-    shape = panels_shape(*_sizes(data), _bits(node))
+    shape = panels_shape(*_sizes(data), bits_of(node))
     return Weight(f"{data.name}.panels", "i32", shape, source=_source(data))
 
 
@@ -137,12 +140,8 @@ def _source(data: Weight) -> WeightExpr:
             raise InternalError(f"%{data.name} is not the data of a quantised matrix")
 
 
-def _bits(node: Node) -> int:
-    return cast("int", node.attributes["bits"])
-
-
 def _attributes(data: Weight, node: Node) -> dict[str, Attribute]:
-    return {"bits": _bits(node), "depth": _sizes(data)[1]}
+    return {"bits": bits_of(node), "depth": _sizes(data)[1]}
 
 
 def _sizes(data: Weight) -> tuple[int, int]:

@@ -19,8 +19,8 @@ from partc.bundle.streaming import stream_weights, views_first
 from partc.errors import ModelError
 from partc.ir.graph import ModelInfo, Weight
 from partc.ir.panels import panels_shape
-from partc.ir.quantization import data_shape, scales_shape
 from partc.ir.types import BY_NUMPY
+from partc.ir.weight_formats import format_of
 from partc.ir.weights import ROW_WISE, STEPS, VIEWS, Argument, Join, Leaf, Step, WeightExpr, materialize
 
 INFO = ModelInfo("m", "text-generation")
@@ -120,11 +120,13 @@ def test_what_is_not_finite_is_not_quantised(bits: int, block: int, value: float
     matrix = np.ones((4, 32), np.float32)
     matrix[2, 5] = value
     data, scales = (Step(step, (bits, block), Leaf("f", "m")) for step in ("quantize", "scales"))
-    shapes = {data: ("u8" if bits == 4 else "i8", data_shape(4, 32, bits, block)),
-              scales: ("f32", scales_shape(4, 32, bits, block))}  # fmt: skip
+    shapes = {data: ("u8" if bits == 4 else "i8", format_of(bits).data_shape(4, 32, block)),
+              scales: ("f32", format_of(bits).scales_shape(4, 32, block))}  # fmt: skip
     wanted = [Weight(expr.op, *of_type, source=expr) for expr, of_type in shapes.items()]
     packed = Join("concat", 0, (scales, scales))  # as of projections that are one product
-    wanted.append(Weight("packed", "f32", (8, *scales_shape(4, 32, bits, block)[1:]), source=packed))
+    wanted.append(
+        Weight("packed", "f32", (8, *format_of(bits).scales_shape(4, 32, block)[1:]), source=packed)
+    )
     both = Step("panels", (bits, block), Leaf("f", "m"))
     wanted.append(Weight("panels", "i32", panels_shape(4, 32, bits), source=both))
     for alone in wanted[2:]:

@@ -23,7 +23,7 @@ from partc.format.role import load_role
 from partc.ir.graph import Graph, ModelInfo, Node, Value, Weight
 from partc.ir.panels import panels
 from partc.ir.plan import Copy, Holding, Overlap, PlanFile
-from partc.ir.quantization import quantize, scales
+from partc.ir.weight_formats import quantize, scales
 from partc.ir.weights import Leaf, Step
 from partc.pipeline.registry import load_target
 from partc.runtime.shell.keys import SECRET_FILE

@@ -28,11 +28,11 @@ from partc.ir.operators import (
 )
 from partc.ir.operators.document import document
 from partc.ir.operators.operator import TYPES, MismatchError, Signature, Tensor, TypedSizes
-from partc.ir.quantization import dequantize
 from partc.ir.sizes import SizeInference
 from partc.ir.text import parse_module
 from partc.ir.types import BY_NUMPY, BY_SHORT
 from partc.ir.verify import verify_graph
+from partc.ir.weight_formats import INT4
 from passes.infer_sizes import infer_sizes
 
 ROOT = Path(__file__).parents[2]
@@ -367,5 +367,5 @@ def test_a_quantised_product_leaves_out_what_fills_up_a_block(rng: np.random.Gen
         rng.standard_normal((3, 20)).astype(np.float32),
     )
     found: Array = QUANTIZED_MATMUL.reference([x, data, scales], {"bits": 4, "block": 16})[0]
-    expected: Array = x @ dequantize(data, scales, 4)[:, :20].T
+    expected: Array = x @ INT4.dequantize(data, scales)[:, :20].T
     np.testing.assert_allclose(found, expected, rtol=1e-5)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partc.ir.panels import BLOCK, GROUP, LANES, panels, panels_shape, scales_of
-from partc.ir.quantization import dequantize, quantize, scales
+from partc.ir.panels import BLOCK, LANES, panels, panels_shape, rows_of_group, scales_of
+from partc.ir.weight_formats import format_of, quantize, scales
 
 Floats = npt.NDArray[np.float32]
 FORMATS = [(4, 32), (4, 64), (4, 128), (4, 256), (8, 0)]
@@ -56,7 +56,9 @@ def test_panels_hold_the_quantised_matrix_and_zeros_behind_it(matrix: Floats, ho
     filled = -(-columns // block) * block if bits == 4 else columns
     assert (stream.dtype, stream.shape) == (np.dtype(np.int32), panels_shape(rows, filled, bits))
     found = weights4(stream) if bits == 4 else weights8(stream)
-    expected = dequantize(quantize(matrix, bits, block), scales(matrix, bits, block), bits)[:, :columns]
+    expected = format_of(bits).dequantize(quantize(matrix, bits, block), scales(matrix, bits, block))[
+        :, :columns
+    ]
     np.testing.assert_array_equal(found[:rows, :columns], expected)
     found[:rows, :columns] = 0
     assert not found.any()
@@ -65,7 +67,7 @@ def test_panels_hold_the_quantised_matrix_and_zeros_behind_it(matrix: Floats, ho
 @pytest.mark.parametrize("how", FORMATS)
 def test_groups_of_rows_are_packed_alone_as_they_are_together(how: tuple[int, int]) -> None:
     matrix = np.random.default_rng(1).standard_normal((150, 70), dtype=np.float32)
-    step = GROUP[how[0]]
+    step = rows_of_group(how[0])
     parts = [panels(matrix[start : start + step], *how) for start in range(0, 150, step)]
     assert np.concatenate(parts).tobytes() == panels(matrix, *how).tobytes()
 

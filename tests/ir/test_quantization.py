@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 
 import ml_dtypes
 import numpy as np
@@ -11,7 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partc.ir.quantization import data_shape, dequantize, quantize, scales, scales_shape
+from partc.errors import InternalError
+from partc.ir.operators.quantized import FORMS
+from partc.ir.panels import panels, panels_shape
+from partc.ir.quantization import BITS
+from partc.ir.weight_formats import FORMATS, INT4, INT8, by_bits, format_of, quantize, scales
 
 Floats = npt.NDArray[np.float32]
 
@@ -41,8 +46,8 @@ def block_of(row: Floats, block: int) -> tuple[list[int], float]:
 @given(matrices(), st.sampled_from([16, 32, 64]))
 def test_four_bits_are_what_the_plain_rule_says(matrix: Floats, block: int) -> None:
     (rows, columns), data, scale = matrix.shape, quantize(matrix, 4, block), scales(matrix, 4, block)
-    assert data.shape == data_shape(rows, columns, 4, block)
-    assert scale.shape == scales_shape(rows, columns, 4, block)
+    assert data.shape == INT4.data_shape(rows, columns, block)
+    assert scale.shape == INT4.scales_shape(rows, columns, block)
     for row in range(len(matrix)):
         for index in range(scale.shape[1]):
             values, fitted = block_of(matrix[row, index * block : (index + 1) * block], block)
@@ -57,7 +62,7 @@ def test_four_bits_are_what_the_plain_rule_says(matrix: Floats, block: int) -> N
 @settings(max_examples=60, deadline=None)
 @given(matrices(), st.sampled_from([16, 32]))
 def test_four_bits_are_off_by_a_step_at_most(matrix: Floats, block: int) -> None:
-    whole = dequantize(quantize(matrix, 4, block), scales(matrix, 4, block), 4)
+    whole = INT4.dequantize(quantize(matrix, 4, block), scales(matrix, 4, block))
     assert not whole[:, matrix.shape[1] :].any()
     padded = np.pad(matrix, ((0, 0), (0, whole.shape[1] - matrix.shape[1])))
     largest = np.abs(padded).reshape(len(matrix), -1, block).max(-1).repeat(block, 1)
@@ -70,7 +75,9 @@ def test_eight_bits_are_off_by_half_a_step_at_most(matrix: Floats) -> None:
     data, scale = quantize(matrix, 8, 0), scales(matrix, 8, 0)
     assert (data.dtype, data.shape, scale.shape) == (np.dtype(np.int8), matrix.shape, (len(matrix),))
     np.testing.assert_array_equal(scale, (np.abs(matrix).max(1) / 127).astype(np.float16))
-    assert (np.abs(dequantize(data, scale, 8) - matrix) <= scale[:, None] * 0.501).all()
+    # Below its normal numbers float16 has steps of 2⁻²⁴: a scale may be half of one too small, at 127 values.
+    rounded = np.where(scale < np.finfo(np.float16).tiny, 127 * 2.0**-25, 0)
+    assert (np.abs(INT8.dequantize(data, scale) - matrix) <= (scale * 0.501 + rounded)[:, None]).all()
 
 
 def test_the_scale_is_the_one_with_the_least_error(rng: np.random.Generator) -> None:
@@ -78,7 +85,7 @@ def test_the_scale_is_the_one_with_the_least_error(rng: np.random.Generator) -> 
     data, scale = quantize(matrix, 4, 32), scales(matrix, 4, 32)
 
     def error(factor: float) -> float:
-        return float(((dequantize(data, scale * np.float32(factor), 4) - matrix) ** 2).sum())
+        return float(((INT4.dequantize(data, scale * np.float32(factor)) - matrix) ** 2).sum())
 
     assert error(1) < min(error(0.99), error(1.01))
 
@@ -125,10 +132,12 @@ def test_tiny_and_empty_rows_stay_finite(bits: int, block: int) -> None:
     matrix[3] = np.finfo(np.float32).tiny
     scale = scales(matrix, bits, block)
     assert np.isfinite(scale).all()
-    whole = dequantize(quantize(matrix, bits, block), scale, bits)
+    whole = format_of(bits).dequantize(quantize(matrix, bits, block), scale)
     np.testing.assert_array_equal(whole[0], 0)
     np.testing.assert_allclose(whole[2], matrix[2], rtol=1e-3)
-    assert quantize(np.empty((0, 32), np.float32), bits, block).shape == data_shape(0, 32, bits, block)
+    assert quantize(np.empty((0, 32), np.float32), bits, block).shape == format_of(bits).data_shape(
+        0, 32, block
+    )
 
 
 @pytest.mark.ort
@@ -154,3 +163,20 @@ def test_the_layout_is_that_of_onnxruntime(rng: np.random.Generator, block: int)
 def _values(packed: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
     wide = packed.astype(np.int64)
     return np.stack([wide & 15, wide >> 4], -1).reshape(len(packed), -1)
+
+
+def test_what_differs_between_formats_is_asked_of_all() -> None:
+    """A format without a keyword in `by_bits` would be none; one that is added is missing at every call."""
+    assert {*signature(by_bits).parameters} - {"bits"} == {each.name for each in FORMATS.values()}
+    assert [by_bits(each.bits, int4="int4", int8="int8") for each in FORMATS.values()] == [*BITS]
+    assert [bits for bits, _ in FORMS] == [*FORMATS]
+
+
+@pytest.mark.parametrize("act", [
+    lambda: quantize(np.ones((2, 32), np.float32), 3, 32), lambda: scales(np.ones((2, 32), np.float32), 3, 32),
+    lambda: by_bits(3, int4=0, int8=0), lambda: panels(np.ones((2, 32), np.float32), 3, 32),
+    lambda: panels_shape(2, 32, 3),
+])  # fmt: skip
+def test_no_other_format_is_taken_for_one_of_these(act: Callable[[], object]) -> None:
+    with pytest.raises(InternalError, match="not of 3"):
+        act()

@@ -9,8 +9,8 @@ import pytest
 
 from partc.ir.costs import node_cost
 from partc.ir.graph import Module, Weight
-from partc.ir.quantization import dequantize, quantize, scales
 from partc.ir.text import parse_module, print_module
+from partc.ir.weight_formats import format_of, quantize, scales
 from partc.ir.weights import Array, Join, Leaf, Step, WeightExpr, leaves, materialize
 from partc.ir.workload import Step as Workload
 from partc.pipeline.contract import Context
@@ -61,7 +61,9 @@ def operators(module: Module) -> list[str]:
 
 
 def rounded(matrix: Array, bits: int, block: int) -> Array:
-    return dequantize(quantize(matrix, bits, block), scales(matrix, bits, block), bits)[:, : matrix.shape[1]]
+    return format_of(bits).dequantize(quantize(matrix, bits, block), scales(matrix, bits, block))[
+        :, : matrix.shape[1]
+    ]
 
 
 @pytest.mark.parametrize(("wanted", "bits", "block"), [(INT4, 4, 16), (INT8, 8, 0)])

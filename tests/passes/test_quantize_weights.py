@@ -9,8 +9,8 @@ from partc.errors import ModelError
 from partc.ir.costs import node_cost
 from partc.ir.evaluate import evaluate_node
 from partc.ir.graph import Constant, Module
-from partc.ir.quantization import dequantize, quantize, scales
 from partc.ir.text import parse_module, print_module
+from partc.ir.weight_formats import format_of, quantize, scales
 from partc.ir.weights import Array, Leaf
 from partc.ir.workload import Step
 from partc.pipeline.contract import Context
@@ -81,9 +81,9 @@ class Rounded(Checkpoint):
         if whole.ndim != 2:
             return whole
         matrix = whole.T if leaf.key in self._turned else whole
-        found = dequantize(
-            quantize(matrix, self._bits, self._block), scales(matrix, self._bits, self._block), self._bits
-        )[:, : matrix.shape[1]]
+        how = self._bits, self._block
+        stored = quantize(matrix, *how), scales(matrix, *how)
+        found = format_of(self._bits).dequantize(*stored)[:, : matrix.shape[1]]
         return found.T if leaf.key in self._turned else found
 
 

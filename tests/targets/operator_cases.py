@@ -19,7 +19,7 @@ from partc.ir.operators import (
     QUANTIZED_MATMUL,
     UPDATE_STATE,
 )
-from partc.ir.quantization import data_shape, scales_shape
+from partc.ir.weight_formats import format_of
 from tests.targets.compiled_steps import MAX
 
 HEADS, SIZE, EXPERTS = 4, 8, 5
@@ -236,8 +236,8 @@ def _stored(found: Cases, key: str, rows: int, columns: int, bits: int, block: i
     """Data and scales of a matrix, as operands."""
     found.weights.setdefault(key, _draw(key, rows, columns))
     kinds = {
-        "quantize": f"{'u8' if bits == 4 else 'i8'}{list(data_shape(rows, columns, bits, block))}",
-        "scales": f"f32{list(scales_shape(rows, columns, bits, block))}",
+        "quantize": f"{'u8' if bits == 4 else 'i8'}{list(format_of(bits).data_shape(rows, columns, block))}",
+        "scales": f"f32{list(format_of(bits).scales_shape(rows, columns, block))}",
     }
     for step, kind in kinds.items():
         found.add(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from partc.ir.quantization import data_shape, dequantize, quantize, scales, scales_shape
+from partc.ir.weight_formats import format_of, quantize, scales
 from targets.ort import OrtTarget
 from tests.targets.numpy_attention import Array
 from tests.targets.ort_session import Session
@@ -36,7 +36,10 @@ def session(
     save_file({f"w{index}": np.ascontiguousarray(matrix) for index, matrix in enumerate(experts)},
               folder / "m.safetensors")  # fmt: skip
     rows, columns = experts.shape[1:]
-    shape, scale = data_shape(rows, columns, bits, block), scales_shape(rows, columns, bits, block)
+    shape, scale = (
+        format_of(bits).data_shape(rows, columns, block),
+        format_of(bits).scales_shape(rows, columns, block),
+    )
     cast = "" if dtype == "f32" else f" |> cast({dtype})"
     lines = [f"input %v0: {dtype}[n, {columns}]", "input %chosen: i64[n]"]
     for index in range(len(experts)):
@@ -56,7 +59,7 @@ def session(
 def product(x: Array, chosen: Array, experts: Array, bits: int, block: int) -> Array:
     columns = experts.shape[2]
     small = [
-        dequantize(quantize(matrix, bits, block), scales(matrix, bits, block), bits)[:, :columns]
+        format_of(bits).dequantize(quantize(matrix, bits, block), scales(matrix, bits, block))[:, :columns]
         for matrix in experts
     ]
     return np.stack([small[index] @ row for row, index in zip(x.astype(np.float32), chosen, strict=True)])

@@ -10,7 +10,7 @@ from safetensors.numpy import save_file
 
 from partc.errors import UserError
 from partc.ir.graph import Constant
-from partc.ir.quantization import dequantize, quantize, scales
+from partc.ir.weight_formats import format_of, quantize, scales
 from targets.ort import OrtTarget
 from tests.targets.numpy_attention import Array
 from tests.targets.ort_session import Session
@@ -50,7 +50,9 @@ def session(lines: str, folder: Path, weight: Array, target: OrtTarget = OrtTarg
 
 
 def rounded(weight: Array, bits: int, block: int) -> Array:
-    return dequantize(quantize(weight, bits, block), scales(weight, bits, block), bits)[:, : weight.shape[1]]
+    return format_of(bits).dequantize(quantize(weight, bits, block), scales(weight, bits, block))[
+        :, : weight.shape[1]
+    ]
 
 
 @pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (4, 128), (4, 256), INT8])

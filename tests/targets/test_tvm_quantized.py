@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from partc.format.dtypes import Array
 from partc.ir.panels import panels
-from partc.ir.quantization import dequantize, quantize, scales
+from partc.ir.weight_formats import format_of, quantize, scales
 from partc.runtime.cores import architecture
 from tests.targets.aarch64 import COMPILER, EMULATOR
 
@@ -119,7 +119,7 @@ def rounded(x: Array, bits: int) -> Array:
 
 def expected(x: Array, weight: Array, how: How) -> Array:
     """What a product of bytes is, in float64."""
-    stored = dequantize(quantize(weight, *how), scales(weight, *how), how[0])[:, : weight.shape[1]]
+    stored = format_of(how[0]).dequantize(quantize(weight, *how), scales(weight, *how))[:, : weight.shape[1]]
     found: Array = rounded(x, how[0]) @ stored.astype(np.float64).T
     return found
 
@@ -273,7 +273,7 @@ def test_rows_of_a_table(how: How, rows: int, columns: int, data: st.DataObject)
     stream = panels(table, *how)
     kernel = rows_of_panels(how[0], len(places), rows, width, stream.shape)
     found = call(isa, kernel, stream, places, np.full((len(places), width), GARBAGE, np.float32))[-1]
-    whole = dequantize(quantize(table, *how), scales(table, *how), how[0])
+    whole = format_of(how[0]).dequantize(quantize(table, *how), scales(table, *how))
     np.testing.assert_array_equal(found, whole[places, :width])
 
 

@@ -1,4 +1,4 @@
-"""Operands, attributes and arithmetic that the operators on quantised weights share (`partc.ir.quantization`)."""
+"""Operands, attributes and arithmetic that the operators on quantised weights share (`partc.ir.weight_formats`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from partc.format.dims import evaluate
 from partc.ir.graph import Node
 from partc.ir.operators.operator import AttributeSpec, Tensor
-from partc.ir.quantization import dequantize
+from partc.ir.weight_formats import format_of
 from partc.ir.weights import Array
 from partc.ir.workload import Step
 
@@ -24,9 +24,16 @@ ATTRIBUTES = (
 )
 
 
+def bits_of(node: Node) -> int:
+    """Bits of a weight of a node that has such weights."""
+    bits = node.attributes["bits"]
+    assert isinstance(bits, int)
+    return bits
+
+
 def matrix_of(data: Array, scales: Array, bits: float) -> Any:
     """The matrix [N, K] in float32 that data and scales stand for; K is filled up to whole blocks."""
-    return dequantize(data, scales, int(bits))
+    return format_of(bits).dequantize(data, scales)
 
 
 def product_flops(node: Node, step: Step) -> int:

@@ -11,6 +11,7 @@ from partc.ir.graph import Node
 from partc.ir.operators.costs import no_scratch
 from partc.ir.operators.operator import Operator, Signature, Tensor
 from partc.ir.operators.quantized import ATTRIBUTES, FORMS, matrix_of
+from partc.ir.weight_formats import by_bits
 from partc.ir.weights import Array
 from partc.ir.workload import Step
 
@@ -46,7 +47,12 @@ QUANTIZED_GATHER = Operator(
         Signature(
             operands=(*stored, Tensor("indices", "I", "...", "rows to pick")),
             results=(
-                Tensor("rows", "T", f"..., {'2*blocks*half' if bits == 4 else 'K'}", "the rows, in floats"),
+                Tensor(
+                    "rows",
+                    "T",
+                    f"..., {by_bits(bits, int4='2*blocks*half', int8='K')}",
+                    "the rows, in floats",
+                ),
             ),
             where={"bits": bits},
         )

@@ -24,6 +24,7 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from partc.ir.graph import Node
+from partc.ir.weight_formats import by_bits
 from targets.tvm.builder import Emitter, Expr, FunctionBuilder, Kernel, tensor_type, type_of
 from targets.tvm.kernels.instructions import InstructionSet
 from targets.tvm.kernels.quantize_activations import quantize_blocks, quantize_whole
@@ -125,16 +126,19 @@ def quantized_operators(isa: InstructionSet) -> Mapping[str, Emitter]:
     """Operator → what writes it, for an instruction set."""
 
     def format_of(node: Node, place: int = 0) -> Format:
-        bits, depth = integer(node, "bits", 4), integer(node, "depth", 0)
+        bits, depth = integer(node, "bits", 0), integer(node, "depth", 0)
         return Format(isa, bits, input_shape(node)[0], depth, shape_of(node, place)[-1])
 
     def activations(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
         *leading, columns = input_shape(node)
         many = math.prod(leading)
         x, result = b.emit(relax.op.reshape(operands[0], (many, columns))), type_of(node.outputs[0])
-        if integer(node, "bits", 4) == 4:
-            return b.call(quantize_blocks, [x], result, many, columns, integer(node, "depth", 0))
-        return b.call(quantize_whole, [x], result, many, columns, isa.unsigned)
+        write, how = by_bits(
+            integer(node, "bits", 0),
+            int4=(quantize_blocks, integer(node, "depth", 0)),
+            int8=(quantize_whole, isa.unsigned),
+        )
+        return b.call(write, [x], result, many, columns, how)
 
     def product(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
         f = format_of(node)

@@ -11,6 +11,7 @@ from typing import Any
 from tvm.script import tirx as T
 
 from partc.ir.panels import BLOCK, LANES
+from partc.ir.weight_formats import by_bits
 from targets.tvm.kernels.script import Buffer, Expr, prim_func, store
 from targets.tvm.kernels.vector import place_within
 
@@ -21,7 +22,7 @@ def rows_of_panels(bits: int, R: int, N: int, K: int, shape: tuple[int, ...]) ->
     def write(w: Buffer, places: Buffer, y: Buffer) -> None:
         with T.serial(R) as r:
             place = T.bind(place_within(places[r], N - 1))
-            (_write_row4 if bits == 4 else _write_row8)(w, place, y, r, K)
+            by_bits(bits, int4=_write_row4, int8=_write_row8)(w, place, y, r, K)
 
     parameters = {"w": (shape, "int32"), "places": ((R,), "int64"), "y": ((R, K), "float32")}
     return prim_func(parameters, write)

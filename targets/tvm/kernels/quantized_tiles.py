@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from tvm.script import tirx as T
 
 from partc.ir.panels import LANES, panels_shape
+from partc.ir.weight_formats import by_bits
 from targets.tvm.kernels.instructions import SHORT, InstructionSet, Tile
 from targets.tvm.kernels.script import Buffer, Expr, registers, store
 from targets.tvm.quantized import UNIT4, WORDS, row_words
@@ -70,18 +71,23 @@ class Format:
     @property
     def is_few(self) -> bool:
         """Whether weights are read as they are stored, for few rows."""
-        few = self.isa.few4 if self.bits == 4 else self.isa.few8
-        return few >= self.M
+        return by_bits(self.bits, int4=self.isa.few4, int8=self.isa.few8) >= self.M
 
     @property
     def tile(self) -> Tile:
         """Rows and panels whose sums are in registers at a time."""
-        if self.bits == 4:
-            longer = self.isa.short4 if self.M <= SHORT else self.isa.tile4
-            most = Tile(self.isa.few4, PANELS4) if self.is_few else longer
-            return Tile(_even(self.M, most.rows), most.panels)
+        most = by_bits(self.bits, int4=self._most4, int8=self._most8)
+        return Tile(_even(self.M, most.rows), most.panels)
+
+    @property
+    def _most4(self) -> Tile:
+        longer = self.isa.short4 if self.M <= SHORT else self.isa.tile4
+        return Tile(self.isa.few4, PANELS4) if self.is_few else longer
+
+    @property
+    def _most8(self) -> Tile:
         most = Tile(self.isa.few8, 1) if self.is_few else self.isa.tile8
-        return Tile(_even(self.M, most.rows), min(most.panels, self.panels))
+        return Tile(most.rows, min(most.panels, self.panels))
 
     @property
     def panels(self) -> int:
@@ -91,7 +97,7 @@ class Format:
     @property
     def group(self) -> int:
         """Panels of a group, which a thread takes whole."""
-        return PANELS4 if self.bits == 4 else self.tile.panels
+        return by_bits(self.bits, int4=PANELS4, int8=self.tile.panels)
 
     @property
     def groups(self) -> int:
@@ -268,9 +274,10 @@ class _Panels8:
 
 
 def _panels(f: Format, x: Buffer, weights: Sequence[Buffer], group: Expr) -> _Packed4 | _Unpacked4 | _Panels8:
-    if f.bits == 8:
-        return _Panels8(f, x, weights, group)
-    return (_Packed4 if f.is_few else _Unpacked4)(f, x, weights, group)
+    kind: type[_Packed4 | _Unpacked4 | _Panels8] = by_bits(
+        f.bits, int4=_Packed4 if f.is_few else _Unpacked4, int8=_Panels8
+    )
+    return kind(f, x, weights, group)
 
 
 def _for_blocks(f: Format, write: Callable[[Expr, Expr], None]) -> None:

@@ -10,6 +10,7 @@ from tvm.script import tirx as T
 
 from partc.ir.graph import Node
 from partc.ir.panels import BLOCK, LANES
+from partc.ir.weight_formats import by_bits
 from targets.tvm.builder import Expr, FunctionBuilder
 from targets.tvm.gpu.kernels.threads import gpu_func, half_bits
 from targets.tvm.kernels import gather as floats
@@ -52,7 +53,7 @@ def rows_of_panels(bits: int, R: int, N: int, K: int, shape: tuple[int, ...], th
         with T.serial(math.ceil(K / threads)) as turn:
             k = T.bind(turn * threads + lanes[0])
             with T.If(k < K), T.Then():
-                store(y, [blocks[0], k], (_of4 if bits == 4 else _of8)(w, row, k))
+                store(y, [blocks[0], k], by_bits(bits, int4=_of4, int8=_of8)(w, row, k))
 
     parameters = {"w": (shape, "int32"), "places": ((R,), "int64"), "y": ((R, K), "float32")}
     return gpu_func(parameters, (R,), (threads,), write)

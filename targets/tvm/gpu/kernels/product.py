@@ -20,7 +20,8 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from partc.ir.graph import Node
-from partc.ir.panels import BLOCK, GROUP, LANES, panels_shape
+from partc.ir.panels import BLOCK, LANES, panels_shape, rows_of_group
+from partc.ir.weight_formats import FORMATS, format_of
 from targets.tvm.builder import Emitter, Expr, FunctionBuilder, tensor_type
 from targets.tvm.gpu.kernels.threads import gpu_func, half_bits, local, shared, wait
 from targets.tvm.kernels.script import Buffer, store
@@ -40,7 +41,7 @@ Finish = Callable[[list[Expr], Expr, Expr], Expr]
 """Sums by weight, row, column → what is written there."""
 
 
-_COLUMNS = {"int4": GROUP[4], "int8": GROUP[8]}
+_COLUMNS = {each.name: rows_of_group(bits) for bits, each in FORMATS.items()}
 """Quantisation → columns of the result that a block computes; of floats they are `_FLOAT_COLUMNS`."""
 _FLOAT_COLUMNS = 4 * LANES
 
@@ -356,7 +357,7 @@ def product_operators(threads: int) -> Mapping[str, Emitter]:
     def shape(node: Node, place: int = 0) -> Shape:
         *leading, columns = input_shape(node)
         bits = integer(node, "bits", 0)
-        stored = f"int{bits}" if bits else dtype_of(node, 1)
+        stored = format_of(bits).name if bits else dtype_of(node, 1)
         depth = integer(node, "depth", columns)
         return Shape(stored, math.prod(leading), columns, shape_of(node, place)[-1], depth, threads)
 
