@@ -191,7 +191,8 @@ def parse_placement(raw: Mapping[str, Any], where: str = PLACEMENT_FILE) -> Plac
     for problem in _problems(placement):
         raise BundleError(problem, where=where, hint=RECOMPILE)
     _check_programs(placement, where)
-    return placement
+    # Another writer may leave out what ours spells out; what is sent on is our text, and its id has to fit.
+    return seal_placement(placement)
 
 
 def _check_programs(placement: Placement, where: str) -> None:

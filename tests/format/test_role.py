@@ -16,7 +16,7 @@ from partc.errors import BundleError
 from partc.format.build import parse_build
 from partc.format.digests import canonical_json
 from partc.format.files import verify_files
-from partc.format.placement import parse_placement
+from partc.format.placement import parse_placement, placement_json
 from partc.format.role import load_role, source_role
 from tests.runtime.bundles import language_model, reseal, resealed
 
@@ -175,6 +175,18 @@ def test_values_without_a_type_are_refused(bundle: Path) -> None:
     reseal(bundle / "build.json", values={})
     with pytest.raises(BundleError, match="the type of 'hidden_1' is not among values"):
         load_role(bundle)
+
+
+def test_what_is_sent_on_of_a_placement_that_leaves_out_defaults(bundle: Path) -> None:
+    """Its id has to fit our text, which spells them out."""
+    raw = content(bundle, "placement.json")
+    plain = parse_placement(raw)
+    for stages in raw["stages"].values():
+        for stage in stages:
+            del stage["share"]
+    found = parse_placement(resealed(raw))
+    assert found == plain
+    assert parse_placement(placement_json(found)) == found
 
 
 def test_a_build_and_a_placement_that_do_not_belong_together(bundle: Path, tmp_path: Path) -> None:

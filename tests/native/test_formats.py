@@ -273,6 +273,19 @@ def test_placements(formats: Formats) -> None:
 
 
 @pytest.mark.native
+def test_a_placement_that_leaves_out_what_ours_spells_out(formats: Formats) -> None:
+    data = placement_data()
+    for stages in data["stages"].values():
+        del stages[0]["share"]
+    data["placement_id"] = data_digest(
+        {key: item for key, item in data.items() if key not in ("placement_id", "addresses")}
+    )
+    assert data != placement_data()
+    assert formats.read("placement", json.dumps(data)).decode() == canonical_json(placement_data())
+    assert read_placement(json.dumps(data).encode()) == canonical_json(placement_data()).encode()
+
+
+@pytest.mark.native
 def test_mutated_placements(formats: Formats) -> None:
     rng, taken = random.Random(5), 0
     for _ in range(600):

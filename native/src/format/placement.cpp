@@ -127,7 +127,8 @@ Placement parse_placement(std::string_view text, const std::string& where) {
   Placement placement = converted(where, [&] { return read_placement({std::move(raw)}); });
   if (const std::string problem = problem_of(placement); !problem.empty()) throw recompile(problem, where);
   check_programs(placement, where);
-  return placement;
+  // Another writer may leave out what ours spells out; what is sent on is our text, and its id has to fit.
+  return seal_placement(std::move(placement));
 }
 
 }  // namespace partc::placement
