@@ -13,7 +13,10 @@ import pytest
 
 NATIVE = Path(__file__).parents[2] / "native"
 PRESET = os.environ.get("PARTC_NATIVE_PRESET", "dev")
-"""`asan` builds and runs everything with the sanitizers."""
+"""`asan` and `tsan` build and run everything with sanitizers."""
+counts_memory = pytest.mark.skipif(
+    PRESET in ("asan", "tsan"), reason="what a sanitizer keeps beside the runner's memory counts as its own"
+)
 
 
 @cache

@@ -18,7 +18,7 @@ from partc.format.dtypes import DTYPES, ELEMENT_TYPES, Array
 from partc.format.role import Role, load_role
 from partc.runtime.engines.contract import load_engine
 from partc.runtime.engines.ort_library import VARIABLE
-from tests.native.compiled import native_runner
+from tests.native.compiled import counts_memory, native_runner
 from tests.native.engine_program import NativeEngine
 from tests.runtime.bundles import Build, Device, Part, graph_model, language_model, make_model
 from tests.runtime.engines.test_memory import MIB
@@ -105,6 +105,7 @@ def test_sizes_change_from_step_to_step(built: Path, folder: Path) -> None:
             np.testing.assert_array_equal(y, filled(rows + 1, rows))
 
 
+@counts_memory
 def test_weights_lie_where_their_file_is_mapped_and_go_with_their_submodule(
     built: Path, tmp_path: Path
 ) -> None:

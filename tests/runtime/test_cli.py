@@ -13,6 +13,7 @@ import pytest
 
 from partc import __version__
 from partc.runtime.cli import main
+from tests.native.compiled import counts_memory
 from tests.runtime.bundles import language_model
 from tests.runtime.runners import Runners
 
@@ -61,6 +62,7 @@ def test_help_imports_nothing_heavy() -> None:
     assert not {"numpy", "zmq", "msgpack", "onnxruntime"} & set(modules.split())
 
 
+@counts_memory
 def test_memory_of_a_runner_without_a_model(tmp_path: Path, runners: Runners) -> None:
     build = language_model("null").write(tmp_path / "build")
     command = [*runners.command("a"), "--bundle", str(build / "devices" / "a"), "--listen", "127.0.0.1:0"]

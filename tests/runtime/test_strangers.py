@@ -18,6 +18,7 @@ from partc.runtime.client.launch import LocalRing
 from partc.runtime.core.events import Connected
 from partc.runtime.shell.keys import KeyPair, Keys, load_client_keys
 from partc.runtime.shell.transport import Transport
+from tests.native.compiled import counts_memory
 from tests.runtime.bundles import language_model
 from tests.runtime.null_tokens import null_tokens
 from tests.runtime.runners import Runners
@@ -145,6 +146,7 @@ def test_noise_keeps_no_client_out(ring: LocalRing, strangers: Strangers, noise:
     assert serves(ring)
 
 
+@counts_memory
 def test_a_flood_of_connections(ring: LocalRing, strangers: Strangers) -> None:
     """Each says something and hangs up, while a client is served; nothing of them stays."""
     pid, rng = ring.pids["a"], random.Random(2)
