@@ -46,6 +46,7 @@ from partc.balance.replan import Conditions, Replanner
 from partc.balance.speeds import Speeds, ratios_of
 from partc.config.units import format_seconds
 from partc.format.placement import Stages
+from partc.plan.objectives import by_objective
 from partc.plan.problem import Problem
 from partc.plan.stages import devices_of
 
@@ -112,7 +113,7 @@ class Balancer:
         """For a plan's problem and the pieces of its build; `cost_s` is what a move is expected to cost."""
         self.state: State = Steady()
         self._replanner = Replanner(problem, pieces)
-        self._overlaps = problem.objective == "throughput"
+        self._overlaps = by_objective(problem.objective, latency=False, throughput=True)
         self._speeds = Speeds()
         self._pauses = Pauses(cost_s)
 

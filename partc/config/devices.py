@@ -21,7 +21,7 @@ from partc.config.times import DeviceTimes, Times, load_times
 from partc.config.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 from partc.config.yamlfile import load_yaml
 from partc.format.readings import Limits
-from partc.ir.plan import OBJECTIVES
+from partc.ir.plan import OBJECTIVES, Objective
 from partc.pipeline.registry import COMMON_OPTIONS, owner_of
 from partc.runtime.cores import MOST_THREADS
 
@@ -112,7 +112,7 @@ class DevicesConfig:
     """Holds the first sub-module; raw input never leaves it."""
     devices: Mapping[str, DeviceConfig]
     """In the order of the file."""
-    objective: str = "latency"
+    objective: Objective = "latency"
     """One of `OBJECTIVES`."""
     memory_fraction: float = 0.9
     """The part of a device's memory that may be used (EdgeShard's beta)."""

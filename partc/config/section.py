@@ -16,6 +16,7 @@ Path = tuple[str | int, ...]
 """Keys and list positions from the top of the file."""
 
 T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
 LARGEST = 10**18
 """No number in a file is larger: products of a few still fit a float, and sizes an int64."""
 _SHOWN = 60
@@ -92,7 +93,7 @@ class Section:
             raise self.error(f"expected a text, found {describe(value)}", key, hint="write it in quotes")
         return value
 
-    def choice(self, key: str, options: Iterable[str], default: str | None = None) -> str:
+    def choice(self, key: str, options: Iterable[Word], default: Word | None = None) -> Word:
         """One of a few texts."""
         known = list(options)
         listed = f"choose one of: {', '.join(known)}"
@@ -105,7 +106,7 @@ class Section:
             near = difflib.get_close_matches(value.lower(), known, n=1)
             advice = f"did you mean `{near[0]}`? " if near else ""
             raise self.error(f"`{value}` is not a known {key}", key, hint=f"{advice}{listed}")
-        return value
+        return known[known.index(value)]  # of the options' type, which may be a Literal
 
     def whole(self, key: str, default: int, minimum: int = 1) -> int:
         """A whole number of at least `minimum`."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct, convert, field, structs, to_builtins
 
@@ -15,8 +15,9 @@ from partc.format.placement import Stage, Stages, assignment_of, stages_of
 from partc.ir.fleet import Fleet
 
 FORMAT = "partc-plan/1"
-OBJECTIVES = ("latency", "throughput")
-"""The time of a token is to be short, or the number of steps in a second large."""
+Objective = Literal["latency", "throughput"]
+"""The time of a token is to be short, or the number of steps in a second large: see `partc.plan.objectives`."""
+OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 Json = dict[str, Any]
 Number = int | float
 """Numbers are printed as they came: 50 bytes stay 50, not 50.0."""

@@ -14,13 +14,13 @@ strategies give a device one stage, some let it return and give it several. Per 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from partc.config.units import format_bytes
 from partc.format.placement import Stages
 from partc.ir.plan import MemoryUse, Message, Predicted, StageRun, Timeline
+from partc.plan.objectives import by_objective, seconds_of
 from partc.plan.problem import Edge, Link, Phase, Problem
 from partc.plan.stages import SOURCE, Ends, held, route
 
@@ -76,10 +76,13 @@ def evaluate(problem: Problem, stages: Stages) -> Evaluation:
 
 def value_of(problem: Problem, phases: Sequence[Timeline], busy_s: Mapping[str, float]) -> float:
     """The objective: seconds of the weighed steps, or steps per second of the busiest lane."""
-    if problem.objective == "latency":
-        return sum(timeline.weight * timeline.latency_s for timeline in phases)
+    seconds = by_objective(
+        problem.objective,
+        latency=sum(timeline.weight * timeline.latency_s for timeline in phases),
+        throughput=max(busy_s.values(), default=0.0),
+    )
     # A step that takes no time at all still has a finite rate, so that it can be written as JSON.
-    return 1.0 / max(*busy_s.values(), sys.float_info.min)
+    return seconds_of(problem.objective, seconds)
 
 
 def follow_step(problem: Problem, phase: Phase, stages: Stages) -> Timeline:

@@ -16,6 +16,7 @@ from partc.plan.evaluate import Evaluation, evaluate
 from partc.plan.exact.solution import Best, Solution, Solve
 from partc.plan.exact.tables import Forced, group_devices
 from partc.plan.infeasible import without_memory_limits
+from partc.plan.objectives import by_objective
 from partc.plan.problem import Problem
 from partc.plan.values import compare, is_better, is_same, seconds_per_token, unit
 from partc.plan.what_if import solve_operations, what_ifs
@@ -213,7 +214,9 @@ def _busiest(problem: Problem, evaluation: Evaluation) -> str:
     if len(names) > _NAMED:
         subject += f" and {len(names) - _NAMED} more"
     verb = "is" if len(names) == 1 else "are"
-    if problem.objective == "latency":
-        return f"{subject} {verb} busy longest, {format_seconds(most)} per {unit(problem)}"
     pace = "sets the pace" if len(names) == 1 else "set the pace together"
-    return f"{subject} {pace}, busy {format_seconds(most)} per step"
+    return by_objective(
+        problem.objective,
+        latency=f"{subject} {verb} busy longest, {format_seconds(most)} per {unit(problem)}",
+        throughput=f"{subject} {pace}, busy {format_seconds(most)} per step",
+    )

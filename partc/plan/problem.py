@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+from partc.ir.plan import Objective
+
 BlockUnits = Literal["heads", "columns"]
 """The parts of a block that are counted and divided: groups of heads of an attention, columns of an MLP."""
 
@@ -136,7 +138,7 @@ class Phase:
 class Problem:
     """Everything that a plan depends on."""
 
-    objective: str
+    objective: Objective
     """`latency` (seconds, minimised) or `throughput` (steps per second, maximised)."""
     source: str
     """The device that holds the first sub-module."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from partc.ir.plan import Mirror, Plan, PlanFile, Predicted, Timeline, losses_of, mirrors_of
+from partc.ir.plan import Mirror, Objective, Plan, PlanFile, Predicted, Timeline, losses_of, mirrors_of
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
 from partc.plan.values import say_value
@@ -55,7 +55,7 @@ class MessageRow:
 class Summary:
     """The outcome of planning."""
 
-    objective: str
+    objective: Objective
     value: float
     """Seconds per token (latency) or steps per second (throughput)."""
     value_text: str

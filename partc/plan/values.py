@@ -7,6 +7,7 @@ long for all of them together. Tokens *per second* are those of all sequences.
 from __future__ import annotations
 
 from partc.config.units import format_seconds
+from partc.plan.objectives import by_objective, is_less_better
 from partc.plan.problem import Problem
 
 SAME = 1e-9
@@ -20,16 +21,13 @@ def unit(problem: Problem) -> str:
 
 def seconds_per_token(problem: Problem, value: float) -> float:
     """Seconds for each token of a sequence, whatever the batch: a latency, or the time between two steps."""
-    if problem.objective == "latency":
-        return value
-    return 1.0 / value if value else float("inf")
+    return by_objective(problem.objective, latency=value, throughput=_inverse(value))
 
 
 def tokens_per_s(problem: Problem, value: float) -> float:
     """Tokens of all sequences of one request per second (latency), or of all requests (throughput)."""
-    if problem.objective == "throughput":
-        return value * problem.batch
-    return problem.batch / value if value else float("inf")
+    made = by_objective(problem.objective, latency=_inverse(value), throughput=value)
+    return made * problem.batch
 
 
 def rate(problem: Problem, value: float) -> float:
@@ -45,9 +43,12 @@ def say_rate(per_second: float) -> str:
 
 def say_value(problem: Problem, value: float) -> str:
     """`41.2 ms per token`, `24.3 tokens/s`, `24.3 steps/s`."""
-    if problem.objective == "latency":
-        return f"{format_seconds(value)} per {unit(problem)}"
-    return f"{say_rate(rate(problem, value))} {unit(problem)}s/s"
+    made = unit(problem)
+    return by_objective(
+        problem.objective,
+        latency=f"{format_seconds(value)} per {made}",
+        throughput=f"{say_rate(rate(problem, value))} {made}s/s",
+    )
 
 
 def say_difference(problem: Problem, other: float, value: float) -> str:
@@ -55,16 +56,19 @@ def say_difference(problem: Problem, other: float, value: float) -> str:
     if is_same(other, value):
         return "no change"
     word = "more" if other > value else "less"
-    if problem.objective == "latency":
-        return f"{format_seconds(abs(other - value))} {word}"
-    return f"{say_rate(abs(rate(problem, other) - rate(problem, value)))} {word}"
+    size = by_objective(
+        problem.objective,
+        latency=format_seconds(abs(other - value)),
+        throughput=say_rate(abs(rate(problem, other) - rate(problem, value))),
+    )
+    return f"{size} {word}"
 
 
 def compare(problem: Problem, other: float, value: float) -> str:
     """The end of a sentence about another plan: `takes 52.1 ms per token, 5.37 ms more`."""
     if is_same(other, value):
         return "is no better and no worse"
-    verb = "takes" if problem.objective == "latency" else "makes"
+    verb = by_objective(problem.objective, latency="takes", throughput="makes")
     return f"{verb} {say_value(problem, other)}, {say_difference(problem, other, value)}"
 
 
@@ -75,4 +79,8 @@ def is_same(a: float, b: float) -> bool:
 
 def is_better(problem: Problem, a: float, b: float) -> bool:
     """Whether value `a` is better than `b` by more than rounding."""
-    return not is_same(a, b) and (a < b if problem.objective == "latency" else a > b)
+    return not is_same(a, b) and (a < b) == is_less_better(problem.objective)
+
+
+def _inverse(value: float) -> float:
+    return 1.0 / value if value else float("inf")

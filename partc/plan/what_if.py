@@ -26,6 +26,7 @@ from partc.plan.evaluate import Evaluation, evaluate
 from partc.plan.exact.bound import operations
 from partc.plan.exact.solution import Solve
 from partc.plan.exact.tables import group_devices
+from partc.plan.objectives import best_of
 from partc.plan.problem import Problem
 from partc.plan.values import is_better, is_same, say_difference, say_value, seconds_per_token
 
@@ -158,7 +159,7 @@ class _Answers:
         best = self._solve(changed, None)
         found = best.solution.value if best.solution else None
         values = [value for value in (kept, found) if value is not None]
-        value = (min if changed.objective == "latency" else max)(values, default=None)
+        value = best_of(changed.objective)(values) if values else None
         return Answer(value, True, best.proven)
 
 

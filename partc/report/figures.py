@@ -17,6 +17,7 @@ from typing import Any
 from partc.config.units import format_bytes, format_seconds
 from partc.format.role import Role
 from partc.plan.check import read_answer
+from partc.plan.objectives import is_less_better
 from partc.plan.shared.lanes import Lanes
 from partc.plan.shared.step import follow_shared
 from partc.plan.shared.units import units_of
@@ -123,7 +124,7 @@ class Plan:
     @property
     def is_latency(self) -> bool:
         """Whether the value of the plan is seconds, and not steps per second."""
-        return self.case.problem.objective == "latency"
+        return is_less_better(self.case.problem.objective)
 
     @property
     def unit(self) -> str:

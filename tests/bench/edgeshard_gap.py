@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from partc.format.placement import stages_of
+from partc.ir.plan import Objective
 from partc.plan.baselines.assignment_solver import solve_programme
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import find_best
@@ -27,7 +28,7 @@ from tests.bench.random_problems import Family, draw_problem
 Optimum = Callable[[Problem], float]
 
 
-def draw_paper(objective: str, seed: int) -> Problem:
+def draw_paper(objective: Objective, seed: int) -> Problem:
     """3-5 devices within a factor of 8 in speed, 5-10 layers; a transfer takes 0.05 to 2 mean layers."""
     rng = random.Random(f"{objective}-{seed}")
     names = "abcde"[: rng.randint(3, 5)]
@@ -50,13 +51,13 @@ def draw_paper(objective: str, seed: int) -> Problem:
     )
 
 
-def draw_fleet(objective: str, seed: int) -> Problem:
+def draw_fleet(objective: Objective, seed: int) -> Problem:
     """4 devices, 24 sub-modules."""
     return draw_problem(Family(4, 24, objective, memory=1.3, spread=6.0), seed)
 
 
 def solvable(
-    draw: Callable[[str, int], Problem], objective: str, count: int
+    draw: Callable[[Objective, int], Problem], objective: Objective, count: int
 ) -> Iterator[tuple[Problem, float]]:
     """Problems that have a plan, and its value."""
     seed = found = 0

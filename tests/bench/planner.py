@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from partc.errors import PlanError
+from partc.ir.plan import OBJECTIVES, Objective
 from partc.plan.exact.optimal import find_best
 from partc.plan.problem import Problem
 from tests.bench.random_problems import Family, draw_problem
@@ -31,7 +32,6 @@ FAMILIES = (
     Family(64, 1000, memory=1.5, links="sites"),
     Family(64, 1000, memory=10, residual=0.1, links="sites"),
 )
-OBJECTIVES = ("latency", "throughput")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Case:
     """One solve."""
 
     name: str
-    objective: str
+    objective: Objective
     family: Family | None = None
     seed: int = 0
     submodules: int = 0

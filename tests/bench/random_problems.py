@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
+from partc.ir.plan import Objective
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
 
 MBIT = 125_000.0
@@ -17,7 +18,7 @@ class Family:
 
     devices: int
     submodules: int
-    objective: str = "latency"
+    objective: Objective = "latency"
     memory: float = 2.0
     """Memory of all devices together, as a multiple of what the model needs."""
     spread: float = 30.0

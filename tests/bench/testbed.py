@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from partc.ir.plan import Objective
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
 from tests.bench.random_problems import MBIT
 
@@ -16,7 +17,7 @@ HIDDEN, MLP, CACHED, VOCABULARY, LAYERS = 8192, 28672, 1024, 32000, 80
 PROMPT, GENERATED, SEQUENCE = 32, 96, 512
 
 
-def edgeshard_testbed(objective: str, submodules: int) -> Problem:
+def edgeshard_testbed(objective: Objective, submodules: int) -> Problem:
     """An embedding and `submodules` - 1 equal pieces of the layers, the head in the last one."""
     kinds = {f"{kind}{i:02d}": figures for kind, figures in BOARDS.items() for i in range(figures[0])}
     weights = _weights(submodules)

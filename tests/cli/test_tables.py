@@ -9,14 +9,14 @@ import pytest
 from partc.cli.tables import print_summary
 from partc.format.placement import stages_of
 from partc.ir.graph import PhaseCost, SubmoduleProfile
-from partc.ir.plan import feasible_plan
+from partc.ir.plan import Objective, feasible_plan
 from partc.plan.evaluate import evaluate
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 from partc.plan.strategies import solve, with_explanation
 from partc.plan.summary import Summary, summarize
 
 
-def generating(count: int = 4, devices: str = "ab", objective: str = "latency") -> Problem:
+def generating(count: int = 4, devices: str = "ab", objective: Objective = "latency") -> Problem:
     """A chain whose sub-modules share a weight, with both phases."""
     times = {name: 0.01 * (place + 1) for place, name in enumerate(devices)}
     step = tuple(times for _ in range(count))
@@ -69,7 +69,7 @@ def test_memory_stands_beside_the_first_stage_of_a_device(capsys: pytest.Capture
 
 @pytest.mark.parametrize(("objective", "word"), [("latency", "per token"), ("throughput", "tokens/s")])
 def test_a_model_that_generates_is_told_per_token(
-    objective: str, word: str, capsys: pytest.CaptureFixture[str]
+    objective: Objective, word: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     print_summary(summary_of(generating(objective=objective)))
     told = capsys.readouterr().out.partition("predicted")[2]

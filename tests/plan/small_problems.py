@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import random
 
+from partc.ir.plan import Objective
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 
 
-def draw_small(seed: int, objective: str, residuals: bool) -> Problem:
+def draw_small(seed: int, objective: Objective, residuals: bool) -> Problem:
     """2-3 devices, 3-6 sub-modules, two phases, tied weights, peaks, little memory, absent links and times."""
     rng = random.Random(f"{seed}{objective}{residuals}")
     names = "abc"[: rng.randint(2, 3)]

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from partc.errors import PlanError
+from partc.ir.plan import Objective
 from partc.plan.baselines import edgeshard_latency, edgeshard_throughput
 from partc.plan.baselines.edgeshard_throughput import group_alike
 from partc.plan.baselines.traces import Traces
@@ -69,7 +70,7 @@ def paths(traces: Traces) -> list[tuple[int, ...]]:
     return [(0, *rest) for rest in itertools.product(range(devices), repeat=count - 1)]
 
 
-def small(objective: str, seed: int) -> Problem:
+def small(objective: Objective, seed: int) -> Problem:
     problem = draw_paper(objective, seed)
     parts = problem.submodules[:5]
     return replace(problem, submodules=parts, edges=problem.edges[: len(parts) - 1], return_bytes=3.0)

@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from partc.format.placement import stages_of
-from partc.ir.plan import MemoryUse, Message, plain
+from partc.ir.plan import MemoryUse, Message, Objective, plain
 from partc.plan.evaluate import Evaluation, evaluate
 from partc.plan.problem import Device, Edge, Link, Problem, Shared, Submodule
 from tests.plan.small_problems import draw_small
 
 
-def ring(edges: tuple[Edge, ...], objective: str = "latency", count: int = 3) -> Problem:
+def ring(edges: tuple[Edge, ...], objective: Objective = "latency", count: int = 3) -> Problem:
     """Three equal devices; `count` sub-modules of 1 s; links of 1 s + 1 s per byte."""
     names = ("a", "b", "c")
     return Problem(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from partc.config.demand import Demand, Wish
 from partc.config.devices import DeviceConfig, DevicesConfig, Link
 from partc.errors import PlanError
+from partc.ir.plan import OBJECTIVES
 from partc.plan.evaluate import Evaluation, evaluate
 from partc.plan.exact.optimal import find_best
 from partc.plan.fleet.kinds import Kind, kinds_of
@@ -98,7 +99,7 @@ def brute_rings(problem: Problem, wish: Wish) -> dict[frozenset[str], float]:
     names = list(problem.device_of)
     for size in range(1, len(names) + 1):
         for chosen in itertools.combinations(names, size):
-            for source, objective in itertools.product(chosen, ("latency", "throughput")):
+            for source, objective in itertools.product(chosen, OBJECTIVES):
                 devices = tuple(device for device in problem.devices if device.name in chosen)
                 part = replace(problem, source=source, devices=devices, objective=objective)
                 solution = find_best(part)

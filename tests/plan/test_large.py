@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from partc.ir.plan import Objective
 from partc.plan.effort import QUESTION, QUICK, THOROUGH, Budget, Effort
 from partc.plan.evaluate import evaluate
 from partc.plan.exact import optimal
@@ -44,7 +45,7 @@ def search_large(problem: Problem, operations: float = 1e9, forced: Forced | Non
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
-def test_bound_and_plan_lie_on_both_sides_of_the_optimum(family: Family, objective: str) -> None:
+def test_bound_and_plan_lie_on_both_sides_of_the_optimum(family: Family, objective: Objective) -> None:
     for seed in range(2):
         problem = draw_problem(replace(family, objective=objective), seed)
         best, found = find_best(problem), search_large(problem)
@@ -157,7 +158,7 @@ def test_too_little_memory_is_proven_impossible() -> None:
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_forced_devices_are_in_use(objective: str) -> None:
+def test_forced_devices_are_in_use(objective: Objective) -> None:
     problem = draw_problem(Family(20, 60, objective=objective, memory=8), 2)
     free = search_large(problem).solution()
     assert free is not None
@@ -174,7 +175,7 @@ def test_forced_devices_are_in_use(objective: str) -> None:
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_the_testbed_of_edgeshard_is_proven_quickly(objective: str) -> None:
+def test_the_testbed_of_edgeshard_is_proven_quickly(objective: Objective) -> None:
     work = Budget(1e12)
     best = seek_best(edgeshard_testbed(objective, 165), within=work)
     # A third of a second.
@@ -182,7 +183,7 @@ def test_the_testbed_of_edgeshard_is_proven_quickly(objective: str) -> None:
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_work_is_bounded_and_gives_the_same_plan_every_time(objective: str) -> None:
+def test_work_is_bounded_and_gives_the_same_plan_every_time(objective: Objective) -> None:
     problem = draw_problem(Family(64, 300, objective=objective), 4)
     effort = Effort(0.0, 3e8, 1e9)
     work = Budget(1e12)
@@ -193,7 +194,7 @@ def test_work_is_bounded_and_gives_the_same_plan_every_time(objective: str) -> N
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_the_clock_is_the_last_resort(objective: str) -> None:
+def test_the_clock_is_the_last_resort(objective: Objective) -> None:
     problem = draw_problem(Family(64, 300, objective=objective), 4)
     solution = find_best(problem, effort=replace(THOROUGH, limit_s=1.0))
     assert solution is not None and evaluate(problem, solution.stages).feasible

@@ -12,6 +12,7 @@ import pytest
 
 from partc.errors import InternalError
 from partc.format.placement import assignment_of, stages_of
+from partc.ir.plan import OBJECTIVES, Objective
 from partc.plan.baselines import solver_process
 from partc.plan.baselines.assignment_solver import solve_programme
 from partc.plan.baselines.lingualinked import plan_lingualinked
@@ -75,7 +76,7 @@ def seconds(problem: Problem, names: tuple[str, ...]) -> float:
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 @pytest.mark.parametrize("residuals", [False, True])
-def test_the_programme_equals_a_search_over_all_assignments(objective: str, residuals: bool) -> None:
+def test_the_programme_equals_a_search_over_all_assignments(objective: Objective, residuals: bool) -> None:
     solved = 0
     for seed in SEEDS:
         problem = draw_small(seed, objective, residuals)
@@ -176,7 +177,7 @@ def test_a_residual_is_paid_although_it_costs_nothing() -> None:
 def test_costs_beyond_what_the_solver_takes() -> None:
     problem = back_and_forth()
     links = tuple(replace(link, bandwidth_bytes_per_s=1e-30) for link in problem.links)
-    for objective in ("latency", "throughput"):
+    for objective in OBJECTIVES:
         plan = solve(replace(problem, links=links, objective=objective), "lingualinked")
         best = solve(replace(problem, links=links, objective=objective))
         # Any message takes ages: all on the source.

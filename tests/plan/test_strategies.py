@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from partc.errors import PlanError
 from partc.format.placement import stages_of
-from partc.ir.plan import Plan
+from partc.ir.plan import OBJECTIVES, Objective, Plan
 from partc.pipeline.sharing import SHARING
 from partc.plan.effort import THOROUGH, Budget, Effort
 from partc.plan.evaluate import evaluate
@@ -60,7 +60,7 @@ def test_even_says_what_it_violates() -> None:
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES.keys() - {"lingualinked", *SHARING}))
-def test_what_a_strategy_says_of_its_plan_is_true(strategy: str, objective: str) -> None:
+def test_what_a_strategy_says_of_its_plan_is_true(strategy: str, objective: Objective) -> None:
     feasible = 0
     for seed in range(20):
         problem = draw_paper(objective, seed)
@@ -166,7 +166,7 @@ def two_phases(problem: Problem, residual: bool) -> Problem:
     ids=["3x250", "13x80"],
 )
 def test_large_problems_are_fast(
-    speeds: dict[str, float], count: int, memory: float, residual: bool, objective: str
+    speeds: dict[str, float], count: int, memory: float, residual: bool, objective: Objective
 ) -> None:
     problem = two_phases(replace(line(speeds, count, memory, 0.001), objective=objective), residual)
     work = Budget(1e12)
@@ -175,9 +175,9 @@ def test_large_problems_are_fast(
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.lists(st.floats(0.1, 9), min_size=3, max_size=4), st.sampled_from(["latency", "throughput"]))
+@given(st.lists(st.floats(0.1, 9), min_size=3, max_size=4), st.sampled_from(OBJECTIVES))
 def test_too_many_devices_for_a_proof_still_give_a_plan_and_a_bound(
-    times: list[float], objective: str
+    times: list[float], objective: Objective
 ) -> None:
     problem = replace(line(dict(zip("abcd", times, strict=False)), 6, 35), objective=objective)
     best = solve(problem)

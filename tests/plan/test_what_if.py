@@ -11,6 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from partc.format.placement import stages_of
+from partc.ir.plan import OBJECTIVES, Objective
 from partc.plan import explain as explain_module
 from partc.plan import what_if
 from partc.plan.effort import QUESTION, QUICK, Effort
@@ -27,7 +28,10 @@ GIB = 2.0**30
 
 
 def chain(
-    speeds: dict[str, float], count: int, memory: dict[str, float] | float = 1e12, objective: str = "latency"
+    speeds: dict[str, float],
+    count: int,
+    memory: dict[str, float] | float = 1e12,
+    objective: Objective = "latency",
 ) -> Problem:
     """A chain of equal sub-modules of 1 GB; every pair linked at 1000 bytes/s."""
     room = memory if isinstance(memory, dict) else dict.fromkeys(speeds, memory)
@@ -141,7 +145,7 @@ def test_per_token_where_a_model_generates() -> None:
     times = tuple(part.time_s for part in problem.submodules)
     phases = (Phase("prefill", 0.1, times, problem.edges, 10), Phase("decode", 0.9, times, problem.edges, 10))
     generating = replace(problem, phases=phases, edges=(), return_bytes=0)
-    for objective, word in (("latency", "per token"), ("throughput", "tokens/s")):
+    for objective, word in zip(OBJECTIVES, ("per token", "tokens/s"), strict=True):
         told = solve(replace(generating, objective=objective)).explain
         texts = [str(told["binding"]), *(entry["text"] for entry in told["what_if"])]
         assert any(word in text for text in texts)
@@ -172,7 +176,7 @@ def test_too_large_to_ask_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "not computed" in str(solve(problem, "even").explain["best"])
 
 
-def draw_residual(seed: int, objective: str) -> Problem:
+def draw_residual(seed: int, objective: Objective) -> Problem:
     """Unlike devices, half of the sub-modules with a residual message, slow links: late residuals."""
     problem = draw_problem(Family(5, 16, objective, memory=1.3, residual=0.5), seed)
     links = tuple(
@@ -182,7 +186,7 @@ def draw_residual(seed: int, objective: str) -> Problem:
 
 
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_a_search_without_a_proof_says_so(objective: str) -> None:
+def test_a_search_without_a_proof_says_so(objective: Objective) -> None:
     behind, proven = 0, 0
     for seed in range(12):
         problem = draw_residual(seed, objective)
@@ -204,7 +208,7 @@ def test_what_is_not_proven_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None
     """Without branch and bound: each statement of fact is checked against all plans."""
     monkeypatch.setattr("partc.plan.effort.QUESTION", Effort(1e8, 0.0, 10.0, proves=False))
     open_ends = facts = 0
-    for seed, objective in itertools.product(range(60), ("latency", "throughput")):
+    for seed, objective in itertools.product(range(60), OBJECTIVES):
         problem = draw_small(seed, objective, residuals=True)
         plan = solve(problem)
         if plan.value is None:
@@ -271,10 +275,10 @@ def brute(problem: Problem, using: str | None = None) -> float | None:
     rooms=st.lists(st.integers(1, 4), min_size=3, max_size=3),
     bandwidths=st.lists(st.integers(10, 1000), min_size=3, max_size=3),
     residual=st.integers(1, 900),
-    objective=st.sampled_from(["latency", "throughput"]),
+    objective=st.sampled_from(OBJECTIVES),
 )
 def test_gains_are_those_of_the_best_plans(
-    speeds: list[int], rooms: list[int], bandwidths: list[int], residual: int, objective: str
+    speeds: list[int], rooms: list[int], bandwidths: list[int], residual: int, objective: Objective
 ) -> None:
     problem = chain(
         dict(zip("abc", map(float, speeds), strict=True)),

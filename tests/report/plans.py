@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from partc.format.placement import stages_of
-from partc.ir.plan import Plan, plain
+from partc.ir.plan import Objective, Plan, plain
 from partc.plan.evaluate import evaluate
 from partc.plan.file import plan_file
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
@@ -24,7 +24,7 @@ Json = dict[str, Any]
 
 
 def make_problem(
-    devices: int, submodules: int, objective: str = "latency", room: float = 1.15, phased: bool = True
+    devices: int, submodules: int, objective: Objective = "latency", room: float = 1.15, phased: bool = True
 ) -> Problem:
     """Unlike devices and links; residual values, a shared weight, activations, a runtime of 30 MB.
 

@@ -23,6 +23,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import assert_never
 
 from partc.plan.evaluate import ValueKey, value_key
 from partc.plan.exact.objective import compute_scale
@@ -114,10 +115,15 @@ class Programme:
             self._output(i, readers, size)
         for name in self._room:
             self._limit_memory(name)
-        if problem.objective == "throughput":
-            slowest = self._column(upper=math.inf, cost=1.0)
-            for row in self._busy.values():
-                self.rows.append(Row(row.lower, row.upper, {**row.terms, slowest: -1.0}))
+        match problem.objective:
+            case "latency":
+                pass  # each column has its cost
+            case "throughput":
+                slowest = self._column(upper=math.inf, cost=1.0)
+                for row in self._busy.values():
+                    self.rows.append(Row(row.lower, row.upper, {**row.terms, slowest: -1.0}))
+            case _:
+                assert_never(problem.objective)
 
     @cached_property
     def scale(self) -> float:
@@ -206,11 +212,15 @@ class Programme:
     def _spend(self, who: str, column: int, seconds: float) -> None:
         """The column costs a device or link these seconds: of the sum, or of its own busy time."""
         cost = min(seconds * self.scale, _MAX_COST)
-        if self.problem.objective == "latency":
-            self.cost[column] += cost
-        elif seconds > 0:
-            terms = self._busy.setdefault(who, Row(-math.inf, 0.0)).terms
-            terms[column] = terms.get(column, 0.0) + cost
+        match self.problem.objective:
+            case "latency":
+                self.cost[column] += cost
+            case "throughput":
+                if seconds > 0:
+                    terms = self._busy.setdefault(who, Row(-math.inf, 0.0)).terms
+                    terms[column] = terms.get(column, 0.0) + cost
+            case _:
+                assert_never(self.problem.objective)
 
     def _column(self, upper: float = 1.0, cost: float = 0.0) -> int:
         """The index of a new column."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from partc.plan.baselines.assignment_programme import Programme
 from partc.plan.baselines.solver_process import BUG, Answer, SolverError
+from partc.plan.objectives import by_objective
 from partc.plan.problem import Problem
 from partc.plan.problem_json import read_problem
 
@@ -42,7 +43,7 @@ def solve_programme(problem: Problem, start: Sequence[str] | None, limit_s: floa
     """
     end = time.monotonic() + limit_s
     programme = Programme(problem)
-    exact = problem.objective == "throughput" or programme.traffic.is_chain
+    exact = by_objective(problem.objective, latency=programme.traffic.is_chain, throughput=True)
     bound = None
     if not exact and programme.traffic.chained:
         bound = _run(Programme(problem, residuals=False), start, limit_s / 3).bound_s

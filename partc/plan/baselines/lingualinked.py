@@ -10,7 +10,6 @@ behind the best with one interval per device, which `optimal` finds for the true
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -21,6 +20,7 @@ from partc.plan.effort import THOROUGH
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import plan_optimal, seek_best
 from partc.plan.exact.solution import Solution
+from partc.plan.objectives import best_of, seconds_of
 from partc.plan.problem import Problem
 from partc.plan.problem_json import problem_json
 
@@ -79,10 +79,8 @@ def _bound(problem: Problem, bound_s: float | None, value: float) -> float | Non
     """The bound in the unit of the objective, and the value itself where the solver sees no difference."""
     if bound_s is None:
         return None
-    if problem.objective == "latency":
-        bound = min(max(bound_s, 0.0), value)
-    else:
-        bound = max(1.0 / max(bound_s, sys.float_info.min), value)
+    least = seconds_of(problem.objective, max(bound_s, 0.0))
+    bound = best_of(problem.objective)((least, value))
     return value if abs(bound - value) <= _ROUNDING * value else bound
 
 

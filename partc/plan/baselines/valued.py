@@ -12,6 +12,7 @@ from partc.plan.effort import QUICK
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.optimal import find_best, interval_bound, plan_optimal, seek_best
 from partc.plan.exact.solution import Solution
+from partc.plan.objectives import by_objective
 from partc.plan.problem import Problem
 
 
@@ -38,7 +39,7 @@ def missed_plan(problem: Problem, method: str, fault: str) -> Plan:
             "it adds up the activations and shared weights of every sub-module on a device, which have room "
             "only if they are counted once"
         )
-    unit = "s" if problem.objective == "latency" else "steps/s"
+    unit = by_objective(problem.objective, latency="s", throughput="steps/s")
     return infeasible_plan(
         f"{method} finds no plan, although there is one of {best.value:.4g} {unit}: {fault}", method
     )

@@ -58,9 +58,7 @@ class Bound:
 
     def start(self) -> Array:
         """[c]: bound for the whole plan when the source holds [0, c)."""
-        stage = self._stage[0][0] - (
-            self.objective.per_device if self.objective.kind != "bottleneck" else 0.0
-        )
+        stage = self._stage[0][0] - (self.objective.per_device if self.objective.adds_up else 0.0)
         to_go = self.to_go((0,) * len(self.tables.types))[0]
         return np.where(
             np.isfinite(stage),

@@ -24,6 +24,7 @@ from partc.plan.exact.orders import Order, OrderSearch, order_of_path, shaken, s
 from partc.plan.exact.search import Search
 from partc.plan.exact.solution import Solution, bound_of, cost_of, named
 from partc.plan.exact.tables import Array, Tables
+from partc.plan.objectives import by_objective
 
 _GOOD_GAP = 2e-3
 """The search for better plans ends here."""
@@ -77,10 +78,8 @@ class LargeSearch:
 
     def _run(self) -> None:
         self._start()
-        if self.best and self.problem.objective == "latency":
-            self._latency()
-        elif self.best:
-            self._throughput()
+        if self.best:
+            by_objective(self.problem.objective, latency=self._latency, throughput=self._throughput)()
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Runs a step; where it gives up, the plan and the bound found before hold all the same."""

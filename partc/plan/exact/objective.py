@@ -9,6 +9,7 @@ prefixes (`search.py`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal, assert_never
 
 import numpy as np
 
@@ -19,11 +20,14 @@ TIE = 1e-12
 """Two plans whose values differ by less, relatively, are equal; the one with fewer devices wins."""
 
 
+Kind = Literal["latency", "bottleneck", "devices"]
+
+
 @dataclass(frozen=True)
 class Objective:
     """A cost to be minimised over plans."""
 
-    kind: str
+    kind: Kind
     """`latency` (seconds, added up), `bottleneck` (seconds, the largest) or `devices` (a count)."""
     per_device: float
     """Added for each device besides the source; under `latency` it only decides between equal plans."""
@@ -34,22 +38,41 @@ class Objective:
 
     def combine(self, a: Array, b: Array) -> Array:
         """The cost of two parts together."""
-        return np.maximum(a, b) if self.kind == "bottleneck" else a + b
+        return a + b if self.adds_up else np.maximum(a, b)
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the costs of parts are added; else the largest counts."""
+        return self.kind != "bottleneck"
+
+    @property
+    def counts_devices(self) -> bool:
+        """Whether a cost is a number of devices, and not seconds."""
+        return self.kind == "devices"
+
+    @property
+    def counts_waiting(self) -> bool:
+        """Whether it matters when an interval ends, and not only how long a device is busy."""
+        return self.kind == "latency"
 
     def stage(self, tables: Tables, kind: int) -> Array:
         """[b, c]: least cost of the interval on a device of this type, infinite where it does not fit."""
         seconds = tables.weighted_seconds(kind)
-        if self.kind == "devices":
-            return np.where(seconds <= self.cap, self.per_device, np.inf)
-        if self.kind == "bottleneck":
-            return seconds
-        # Off the path an interval may run beside the others, so that only its device counts.
-        beside = np.where(tables.fits[kind], 0.0, np.inf)
-        return np.where(tables.on_path, seconds, beside) + self.per_device
+        match self.kind:
+            case "devices":
+                return np.where(seconds <= self.cap, self.per_device, np.inf)
+            case "bottleneck":
+                return seconds
+            case "latency":
+                # Off the path an interval may run beside the others, so that only its device counts.
+                beside = np.where(tables.fits[kind], 0.0, np.inf)
+                return np.where(tables.on_path, seconds, beside) + self.per_device
+            case _:
+                assert_never(self.kind)
 
     def message(self, seconds: Array) -> Array:
         """Cost of messages that take these weighted seconds."""
-        return np.where(seconds <= self.cap, 0.0, np.inf) if self.kind == "devices" else seconds
+        return np.where(seconds <= self.cap, 0.0, np.inf) if self.counts_devices else seconds
 
 
 def latency_objective(tables: Tables) -> Objective:

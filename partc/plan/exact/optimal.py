@@ -29,6 +29,7 @@ from partc.plan.exact.search import Found, Label, Search
 from partc.plan.exact.solution import Best, Solution, bound_of, cost_of, named
 from partc.plan.exact.tables import Forced, Tables
 from partc.plan.infeasible import why_infeasible
+from partc.plan.objectives import best_of, by_objective
 from partc.plan.problem import Problem
 
 _EXACT_PART = 0.5
@@ -108,7 +109,7 @@ def interval_bound(problem: Problem, value: float, stages: Stages) -> float | No
     bound = lower_bound(problem)
     if bound is None:
         return None
-    return min(bound, value) if problem.objective == "latency" else max(bound, value)
+    return best_of(problem.objective)((bound, value))
 
 
 def is_feasible(problem: Problem) -> bool | None:
@@ -133,14 +134,16 @@ def _search_exactly(tables: Tables, whole: Budget, effort: Effort) -> Solution |
     """
     problem = tables.problem
     budget = whole.part(_EXACT_PART, share_time=True)
-    first = latency_objective(tables) if problem.objective == "latency" else bottleneck_objective(tables)
+    made = by_objective(problem.objective, latency=latency_objective, throughput=bottleneck_objective)
+    first = made(tables)
     found = Search(tables, Bound(tables, first, budget), budget).run(dive_only=not effort.proves)
     if found.best is None:
         if np.isfinite(found.bound):
             raise WorkSpent
         return None
     solution = _solution(tables, found.best, found)
-    if problem.objective == "latency" or not effort.proves:
+    may_need_fewer = by_objective(problem.objective, latency=False, throughput=True)
+    if not may_need_fewer or not effort.proves:
         return solution
     try:
         return _solution(tables, _fewest_devices(tables, found.best, budget), found)
@@ -164,7 +167,8 @@ def _search_large(tables: Tables, whole: Budget, effort: Effort) -> Solution | N
     if large.run().infeasible:
         return None
     further = effort.proves and not any(tables.least)
-    if large.best and further and tables.problem.objective == "latency":
+    may_close = by_objective(tables.problem.objective, latency=True, throughput=False)
+    if large.best and further and may_close:
         large.close(whole.part(0.5))
     solution = large.solution()
     if solution is None:

@@ -17,6 +17,7 @@ import heapq
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 
@@ -153,13 +154,13 @@ class Search:
 
     def _roots(self) -> list[Label]:
         """The intervals that the source may hold."""
-        counting = self.objective.kind == "devices"
+        counting = self.objective.counts_devices
         base = np.zeros(self.tables.count + 1) if counting else self.tables.weighted_from(0, 0)
         seconds = [self.tables.seconds(0, p, 0) for p in range(len(self.tables.weights))]
         used = (0,) * len(self.tables.types)
         estimate = self.bound.start()
         # Off the path nothing has been counted yet; the bound takes over from a cost of zero.
-        counted = self.tables.on_path[0] | (self.objective.kind != "latency")
+        counted = self.tables.on_path[0] | (not self.objective.counts_waiting)
         labels = []
         for cut in range(self.tables.count, 0, -1):
             if np.isfinite(estimate[cut]):
@@ -219,16 +220,20 @@ class Search:
         """Cost of the prefix with the new interval, by its end; infinite where a link is missing."""
         tables, objective = self.tables, self.objective
         busy = np.maximum(longest, tables.weighted_from(kind, label.cut))
-        if objective.kind == "bottleneck":
-            return np.asarray(np.maximum(label.cost, busy))
-        if objective.kind == "devices":
-            return np.where(busy <= objective.cap, label.cost + objective.per_device, np.inf)
-        devices = (sum(label.used) + 1) * objective.per_device
-        total = np.full(len(longest), devices)
-        for weight, finish_s in zip(tables.weights, finish, strict=True):
-            total += weight * finish_s
-        reached = np.where(on_path, total, label.cost + objective.per_device)
-        return np.asarray(np.where(np.isfinite(longest), reached, np.inf))
+        match objective.kind:
+            case "bottleneck":
+                return np.asarray(np.maximum(label.cost, busy))
+            case "devices":
+                return np.where(busy <= objective.cap, label.cost + objective.per_device, np.inf)
+            case "latency":
+                devices = (sum(label.used) + 1) * objective.per_device
+                total = np.full(len(longest), devices)
+                for weight, finish_s in zip(tables.weights, finish, strict=True):
+                    total += weight * finish_s
+                reached = np.where(on_path, total, label.cost + objective.per_device)
+                return np.asarray(np.where(np.isfinite(longest), reached, np.inf))
+            case _:
+                assert_never(objective.kind)
 
     def _sender(self, kind: int, first: int, end: int, finish_s: tuple[float, ...], cut: int) -> Sender:
         made = self.tables.made_before
@@ -243,10 +248,8 @@ class Search:
     def _is_new(self, label: Label) -> bool:
         """Whether no label like this one is at least as early everywhere; remembers it."""
         key = label.cut, label.used, tuple((sender.kind, sender.pending) for sender in label.senders)
-        if self.objective.kind == "latency":
-            times = (*(t for sender in label.senders for t in sender.finish_s), label.cost)
-        else:
-            times = (label.cost,)
+        finished = (t for sender in label.senders for t in sender.finish_s)
+        times = (*finished, label.cost) if self.objective.counts_waiting else (label.cost,)
         known = self._known.setdefault(key, [])
         slack = self.objective.tolerance / 64
         if any(all(a <= b + slack for a, b in zip(other, times, strict=True)) for other in known):

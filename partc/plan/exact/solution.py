@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ from partc.format.placement import Stage, Stages
 from partc.plan.evaluate import Evaluation
 from partc.plan.exact.objective import TIE
 from partc.plan.exact.tables import Forced, Tables
+from partc.plan.objectives import by_objective, seconds_of
 from partc.plan.problem import Problem
 
 
@@ -47,7 +47,7 @@ Solve = Callable[[Problem, Forced | None], Best]
 
 def cost_of(problem: Problem, value: float) -> float:
     """Seconds to be minimised: a latency, or the bottleneck of a throughput. Its own inverse."""
-    return value if problem.objective == "latency" else 1.0 / max(value, sys.float_info.min)
+    return seconds_of(problem.objective, value)
 
 
 def bound_of(problem: Problem, value: float, least_s: float) -> float | None:
@@ -59,7 +59,7 @@ def bound_of(problem: Problem, value: float, least_s: float) -> float | None:
     if least_s >= cost * (1 - len(problem.submodules) * TIE):
         return value
     if least_s <= 0:
-        return 0.0 if problem.objective == "latency" else None
+        return by_objective(problem.objective, latency=0.0, throughput=None)
     return cost_of(problem, least_s)
 
 

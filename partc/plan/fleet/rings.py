@@ -20,6 +20,7 @@ from math import comb
 
 from partc.config.demand import Wish
 from partc.format.placement import Stages
+from partc.ir.plan import OBJECTIVES
 from partc.plan.effort import QUESTION, Budget
 from partc.plan.exact.optimal import seek_best
 from partc.plan.exact.solution import Solution
@@ -134,7 +135,7 @@ def _planned(
     room = sum(device.room_bytes for device in problem.devices)
     if sum(part.memory_bytes for part in problem.submodules) > room:
         return
-    for objective in ("throughput", "latency"):
+    for objective in reversed(OBJECTIVES):
         best = seek_best(replace(problem, objective=objective), effort=QUESTION, within=budget)
         if best.solution is not None:
             yield _ring(problem, best.solution, index, uses, wish, slots, best.proven)

@@ -27,6 +27,7 @@ from partc.errors import InternalError
 from partc.ir.plan import Exchange, Plan
 from partc.plan.exact.optimal import plan_optimal
 from partc.plan.exact.solution import bound_of, cost_of
+from partc.plan.objectives import by_objective
 from partc.plan.problem import Problem
 from partc.plan.shared.algorithm1 import apportion
 from partc.plan.shared.chain_bounds import ChainBounds
@@ -170,7 +171,8 @@ class ChainSearch:
         choices = [EXCHANGES if len(segment.group) > 1 else ("none",) for segment in segments]
         each: list[tuple[Exchange, ...]] = list(product(*choices))
         options: Iterator[tuple[tuple[Exchange, ...], ...]] = product(each, repeat=len(self._problem.steps))
-        if self._problem.objective == "latency":  # a phase takes its time whatever the other one does
+        # A phase takes its time whatever the other one does, and both wait for the busiest device.
+        if by_objective(self._problem.objective, latency=True, throughput=False):
             best = [
                 self._best_exchanges(segments, shares, number, each)
                 for number in range(len(self._problem.steps))

@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
+from typing import assert_never
 
 from partc.format.dims import cut_sizes
 from partc.ir.plan import Exchange
@@ -48,17 +49,17 @@ class ChainBounds:
         """No plan of this chain costs less; infinite where weights have no room, or a time that it needs is missing."""
         if any(not self._fits(segment) for segment in segments):
             return math.inf
-        if self._problem.objective == "throughput":
-            return max(
-                sum(
-                    phase.weight * self._segment_s(segment, number, busy=True)
-                    for number, phase in enumerate(self._problem.steps)
+        steps = list(enumerate(self._problem.steps))
+        match self._problem.objective:
+            case "latency":
+                return sum(phase.weight * self._latency(segments, number) for number, phase in steps)
+            case "throughput":
+                return max(
+                    sum(phase.weight * self._segment_s(segment, number, busy=True) for number, phase in steps)
+                    for segment in segments
                 )
-                for segment in segments
-            )
-        return sum(
-            phase.weight * self._latency(segments, number) for number, phase in enumerate(self._problem.steps)
-        )
+            case _:
+                assert_never(self._problem.objective)
 
     def _latency(self, segments: Chain, number: int) -> float:
         parts = [self._segment_s(segment, number) for segment in segments]

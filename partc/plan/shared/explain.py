@@ -8,6 +8,7 @@ from partc.config.units import format_seconds
 from partc.ir.plan import Plan, SharedStage
 from partc.plan.evaluate import Evaluation
 from partc.plan.exact.solution import Best, Solve
+from partc.plan.objectives import by_objective
 from partc.plan.problem import Problem
 from partc.plan.shared.algorithm1 import Shares
 from partc.plan.shared.capacity import Layers, layers_of
@@ -75,7 +76,7 @@ def _busiest(problem: Problem, evaluation: Evaluation) -> str:
     name, most = max(evaluation.busy_s, key=lambda item: item[1])
     kind = "link" if "->" in name else "device"
     value = evaluation.value or 0.0
-    idle = f" of {format_seconds(value)}" if problem.objective == "latency" else ""
+    idle = by_objective(problem.objective, latency=f" of {format_seconds(value)}", throughput="")
     return f"the {kind} {name} is busy longest, {format_seconds(most)}{idle} per {unit(problem)}"
 
 
