@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from partc.config.model import ModelConfig
+from partc.plan.shared.exchanges import sum_name
 from partc.verify.provenance import compute, origins
 
 if TYPE_CHECKING:
@@ -54,8 +55,14 @@ class CutGraph:
 
     @cached_property
     def values(self) -> dict[str, Value]:
-        """Its values by name."""
-        return {value.name: value for value in self._graph.values()}
+        """Its values by name, and with them the sums that devices make of shares of a product: before its bias."""
+        from partc.frontend.trace.statements import without_bias
+        from partc.ir.graph import Value
+
+        found = {value.name: value for value in self._graph.values()}
+        products = [value for value in found.values() if value.producer is not None]
+        sums = (Value(sum_name(each.name), origin=without_bias(each.origin)) for each in products)
+        return {value.name: value for value in sums} | found
 
     @cached_property
     def _graph(self) -> Graph:

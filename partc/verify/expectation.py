@@ -5,6 +5,7 @@ A quantised model is compared with the uncut one by name: tokens, logits, and ev
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from itertools import pairwise
@@ -114,9 +115,10 @@ class Original(Expectation):
 
     @staticmethod
     def _piece(one: Crossed, whole: Array | None) -> tuple[float, float] | None:
-        if whole is None or whole.shape != one.shape:
+        # A product of rows has the rows of all sequences in one axis.
+        if whole is None or whole.size != math.prod(one.shape) or whole.shape[-1] != one.shape[-1]:
             return None
-        part = one.take(whole)
+        part = one.take(whole.reshape(one.shape))
         return difference(one.array, part), largest(part)
 
     def _cuts(self, inputs: Mapping[str, Array], crossed: Mapping[Place, Array]) -> Errors:

@@ -16,6 +16,7 @@ from partc.ir.edit import Names
 from partc.ir.effects import updates
 from partc.ir.flow import needed
 from partc.ir.graph import Constant, Graph, Input, Node, State, Submodule, Value, Weight
+from partc.plan.shared.exchanges import sum_name
 from passes.profile_submodules import homes
 from passes.shards.blocks import Block, bias_of
 from passes.shards.by_rows import own_sizes, rows_apart, rows_by_sequence
@@ -252,7 +253,7 @@ class _Group:
         bias = bias_of(block.end)
         if not bias:
             return result, []
-        total = Value(self.drawing.names.fresh(f"{result.name}.sum"), result.dtype, result.shape)
+        total = Value(self.drawing.names.fresh(sum_name(result.name)), result.dtype, result.shape)
         named = Value(result.name, result.dtype, result.shape)
         return total, [Node("Add", [total, *bias], [named], scope=block.end.scope)]
 

@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import onnx_ir
@@ -63,6 +63,13 @@ def parse_computation(text: str) -> Computation:
     """The computation of a text that `Computation.text` made."""
     scope, file, line, *rest = json.loads(text)
     return Computation(Statement(scope, file, line), *rest)
+
+
+def without_bias(origin: str | None) -> str | None:
+    """The origin of a product before its bias, by that of the product; None where it is no computation."""
+    if origin is None or not is_computation(origin):
+        return None
+    return replace(parse_computation(origin), biased=False).text
 
 
 def is_computation(origin: str) -> bool:

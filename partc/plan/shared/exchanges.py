@@ -22,6 +22,11 @@ def tile_name(value: str, tile: int, count: int) -> str:
     return f"{value}.rows{tile}of{count}"
 
 
+def sum_name(value: str) -> str:
+    """The sum of all shares of a product, before its bias; a whole model has no such value."""
+    return f"{value}.sum"
+
+
 def columns_name(value: str, piece: int, count: int) -> str:
     """One of `count` slices of the columns of a value."""
     return f"{value}.columns{piece}of{count}"
