@@ -39,6 +39,11 @@ _ONE_ROW = frozenset({"Gather", QUANTIZED_GATHER.name})
 """Operators that read rows of a weight, and not all of it."""
 
 
+def has_wide_vnni(machine: Machine) -> bool:
+    """Whether it multiplies bytes in vectors of 512 bits."""
+    return "avx512vnni" in machine.enabled()
+
+
 def step_costs(
     graphs: Sequence[Graph], entries: Mapping[str, Sequence[Entry]], machine: Machine
 ) -> dict[int, float]:
@@ -54,7 +59,7 @@ def _row_costs(graphs: Iterable[Graph], machine: Machine) -> tuple[float, float]
     """The cost of a row in steps of few rows and of more, over all matrices; O(nodes)."""
     if machine.is_gpu:
         return _GPU
-    by_bits = _WIDE if "avx512vnni" in machine.enabled() else _PLAIN
+    by_bits = _WIDE if has_wide_vnni(machine) else _PLAIN
     weights = {
         value
         for graph in graphs

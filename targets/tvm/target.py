@@ -28,16 +28,19 @@ from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
 from targets.tvm.quantized import stored_bytes, write_quantized
 from targets.tvm.specialise import Entry, entries_by_graph, entries_of, outputs_of, shared_sizes, specialise
-from targets.tvm.step_costs import step_costs
+from targets.tvm.step_costs import has_wide_vnni, step_costs
 from targets.tvm.toolchain import Toolchain, check_installed, find_toolchain
 from targets.tvm.widen import widen
 from targets.weights import Placed, write_weights
 
 LIBRARY = "library.so"
 """The code of a processor; that of a GPU is named in `gpu.languages`."""
-CHUNKS = (2, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, *(1 << power for power in range(8, 17)))
+CHUNKS = (2, 4, 6, 8, 12, 16, 32, 64, *(1 << power for power in range(8, 17)))
 """Prompts go in steps of these sizes (`step_costs`), so that one between two of them takes about its share. More would
-add little: 128 rows take about as long as twice 64, and every entry adds to the library, 0.18 MB of 1 for 12 layers."""
+add little: 128 rows take about as long as twice 64, and every entry adds to the library."""
+
+WIDE_CHUNKS = (*CHUNKS[:6], 20, 24, *CHUNKS[6:])
+"""The same with VNNI of 512 bits, where a row costs less beside the reading of weights, and one more step costs more."""
 
 GPU_CHUNKS = (4, 16, 64, *(1 << power for power in range(8, 17, 2)))
 """The same of a GPU, where a row of padding costs little, and code for a size takes seconds to compile."""
@@ -67,7 +70,7 @@ class TvmTarget(Target):
     nvcc: str = ""
     """Command of NVIDIA's compiler; by default partc looks for one."""
     chunks: tuple[int, ...] = CHUNKS
-    """Rows of a step, besides 1 and the most, that the library has code for; on a GPU `GPU_CHUNKS` stand for these."""
+    """Rows of a step, besides 1 and the most, that the library has code for; by default those for the machine."""
     batches: tuple[int, ...] = (1,)
     """Sequences of a step, besides max_batch, that the library has code for."""
 
@@ -89,7 +92,11 @@ class TvmTarget(Target):
     @property
     def sizes(self) -> tuple[int, ...]:
         """Rows of a step that the library has code for."""
-        return GPU_CHUNKS if self.machine.is_gpu and self.chunks == CHUNKS else self.chunks
+        if self.chunks != CHUNKS:
+            return self.chunks
+        if self.machine.is_gpu:
+            return GPU_CHUNKS
+        return WIDE_CHUNKS if has_wide_vnni(self.machine) else CHUNKS
 
     def check_options(self) -> None:
         """Make sure that the options make a machine and entries.

@@ -10,8 +10,9 @@ import pytest
 
 from partc.format.prompt_steps import Size, most_steps, steps_of, useful
 
-SIZES = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 256)
-"""Those of target tvm."""
+SIZES = (1, 2, 4, 6, 8, 12, 16, 32, 64, 256)
+WIDE_SIZES = (1, 2, 4, 6, 8, 12, 16, 20, 24, 32, 64, 256)
+"""Those of target tvm, and with VNNI of 512 bits."""
 INT4, FLOAT32, VNNI = (0.25, 0.30), (0.13, 0.13), (0.14, 0.14)
 """Cost of a row beside that of reading the weights, in steps of up to 4 rows and of more; int4 has the other two."""
 MEASURED = {
@@ -57,13 +58,14 @@ def test_no_prompt_costs_much_more_than_its_share(
     taken: tuple[float, float], measured: tuple[float, float]
 ) -> None:
     """The share lies on the line between the sizes around it. Without parts, 65 tokens cost 3.8 times theirs."""
-    sizes = priced(taken)
+    bound = 1.35 if taken == FLOAT32 else 1.3
+    sizes = priced(taken, WIDE_SIZES if taken == VNNI else SIZES)
     costs = {rows: 1 + rows * measured[rows > 4] for rows, _ in sizes}
     for width in range(1, 257):
         below, above = max(s for s in costs if s <= width), min(s for s in costs if s >= width)
         part = (width - below) / (above - below) if above > below else 0.0
         share = costs[below] + part * (costs[above] - costs[below])
-        assert cost_of(steps_of(width, sizes), tuple(costs.items())) <= 1.3 * share, width
+        assert cost_of(steps_of(width, sizes), tuple(costs.items())) <= bound * share, width
 
 
 def test_sizes_that_smaller_ones_replace_are_left_out() -> None:
