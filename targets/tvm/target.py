@@ -40,7 +40,7 @@ CHUNKS = (2, 4, 6, 8, 12, 16, 32, 64, *(1 << power for power in range(8, 17)))
 add little: 128 rows take about as long as twice 64, and every entry adds to the library."""
 
 WIDE_CHUNKS = (*CHUNKS[:6], 20, 24, *CHUNKS[6:])
-"""The same with VNNI of 512 bits, where a row costs less beside the reading of weights, and a step more beside a row."""
+"""The same with VNNI of 512 bits, where a row costs less beside the reading of weights, and a step more beside rows."""
 
 GPU_CHUNKS = (4, 16, 64, *(1 << power for power in range(8, 17, 2)))
 """The same of a GPU, where a row of padding costs little, and code for a size takes seconds to compile."""
