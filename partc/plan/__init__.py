@@ -5,6 +5,7 @@ The files in the order in which a plan comes to be:
 | file | content |
 | --- | --- |
 | `problem.py`, `problem_json.py`, `block_json.py`, `edges.py` | the problem, its JSON form, the edges of a model |
+| `objectives.py` | what plans are compared by, and all that differs between the objectives |
 | `change.py` | the problem with a faster link or device, or fewer of them |
 | `roofline.py`, `stale.py` | the seconds of each sub-module on each device; advice on measurements that do not fit |
 | `layers.py`, `rules.py`, `placement.py` | the user's wishes: layers by number, `pin` and `ban`, `place` |
