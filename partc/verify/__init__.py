@@ -7,7 +7,7 @@
 | `expectation.py` | the expected results: the original's, or those of the uncut quantised model |
 | `reference.py`, `onnx_reference.py`, `uncut.py` | the models themselves: transformers', an ONNX file, the uncut one |
 | `compare.py`, `pieces.py` | arrays beside arrays; pieces of values that devices send each other |
-| `cut_graph.py`, `provenance.py` | the tensor of the original that a value is: by origin, or computed from those that are |
+| `cut_graph.py`, `provenance.py` | the tensor of the original that a value is: by origin, or computed from known ones |
 | `operations.py` | tensors that transformers computes, by the lines of code that ask for them |
 | `cost.py`, `passages.py` | the cost of quantisation, and the text on which it is measured |
 | `origin.py` | the model and the options that a build was compiled from |
