@@ -71,7 +71,8 @@ def build_kernels(
     assert tools.linker is not None
     with _scratch() as folder, compiling(kernels, machine) as objects:
         meanwhile()
-        files = [folder / f"{name}.o" for name in kernels]
+        # By number: the name of a fused kernel may be longer than that of a file.
+        files = [folder / f"{number}.o" for number in range(len(kernels))]
         for file, content in zip(files, objects, strict=True):
             file.write_bytes(content.result())
         loop, linked = folder / "loop.o", folder / path.name

@@ -84,6 +84,19 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     assert _compiled(tmp_path / "graph.partc", tmp_path / "a_longer_name", "2") == first
 
 
+def test_the_name_of_a_kernel_may_be_longer_than_that_of_a_file(tmp_path: Path) -> None:
+    """Forty operators that become one kernel, which is called after them."""
+    steps = [f"%v{n}: f32[batch, 20] = {('Sin', 'Cos', 'Neg')[n % 3]}(%v{n - 1})" for n in range(1, 101)]
+    (tmp_path / "graph.partc").write_text(
+        'partc-ir 1\nmodel {"name": "m", "task": "graph", "dims": {"batch": 2}, "max_batch": 2}\n'
+        "graph part_0 opset 24 {\n  input %v0: f32[batch, 20]\n  "
+        + "\n  ".join(steps)
+        + "\n  output %v100\n}\n"
+    )
+    files = _compiled(tmp_path / "graph.partc", tmp_path / "made", "1")
+    assert any(len(name) > 255 for name in re.findall(r"[a-z_0-9]+", files["kernels.json"].decode()))
+
+
 def test_a_long_prompt_computes_less_than_twice_its_rows() -> None:
     module = parse_module(GRAPH.replace('"max_sequence": 32', '"max_sequence": 3000').replace("32}", "3000}"))
     sizes = [
