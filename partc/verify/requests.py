@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from partc.format.build import TensorType
 from partc.format.dtypes import as_numbers
+from partc.format.program import Sample
 from partc.format.role import Role
 from partc.pipeline.contract import Progress
 from partc.runtime.client.client import Client
@@ -64,8 +65,17 @@ class _Check:
         }
 
     def cuts(self, trace: Sequence[Crossing]) -> dict[Place, Array]:
-        """The values that crossed links, without the logits."""
-        return {place: array for place, array in self.crossed(trace).items() if place[1] != place[2]}
+        """The values that crossed links, without the logits and the tokens that are drawn of them."""
+        crossed = self.crossed(trace).items()
+        return {
+            place: array for place, array in crossed if place[1] != place[2] and place[0] not in self.drawn
+        }
+
+    @cached_property
+    def drawn(self) -> frozenset[str]:
+        """The tokens that devices draw: no values of a model, and compared as the answer."""
+        programs = chain.from_iterable(by.values() for by in self.role.placement.parsed.values())
+        return frozenset(item.token for item in chain.from_iterable(programs) if isinstance(item, Sample))
 
     @cached_property
     def named(self) -> dict[str, Piece]:

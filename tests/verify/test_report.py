@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from partc.format.build import TensorType
+from partc.format.program import Sample
 from partc.runtime.client.client import Client
 from partc.runtime.client.results import Crossing
 from partc.verify.check import rounding_note
@@ -118,3 +119,21 @@ def test_tokens_of_half_precision_that_differ_have_a_note() -> None:
     differing, same = _report(1e-6, identical=3), _report(1e-6)
     assert "in bfloat16 the original rounds every result" in rounding_note(differing, "bfloat16")
     assert rounding_note(differing, "float32") == rounding_note(same, "float16") == ""
+
+
+def test_a_token_that_is_drawn_is_no_value_to_compare() -> None:
+    """It is compared as the answer; the last device of a ring sends it to the source."""
+    program = (Sample("logits", "token"),)
+    role = SimpleNamespace(placement=SimpleNamespace(parsed={"decode": {"b": program}}))
+    kinds = {"h": TensorType("float32", (1, 1, 4)), "token": TensorType("int64", (1,))}
+    check = OneStep(
+        cast(Client, SimpleNamespace(role=role)),
+        cast(Expectation, SimpleNamespace(tolerance=1e-4, what="the original")),
+        kinds,
+        lambda what, done, total: None,
+    )
+    trace = [
+        Crossing("b", "a", 0, {"h": np.ones((1, 1, 4), np.float32)}),
+        Crossing("a", "b", 0, {"token": np.array([3])}),
+    ]
+    assert check.cuts(trace).keys() == {("h", "a", "b")}
