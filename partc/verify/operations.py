@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from partc.frontend.trace.statements import Computation, Statement, parse_computation
+from partc.frontend.trace.statements import Computation, Statement, parse_computation, short_name
 
 Array = npt.NDArray[Any]
 
@@ -78,8 +78,8 @@ class _Places:
             scope, entered = self._scopes[inside]
             if frame is entered:
                 inside -= 1
-            elif (frame.f_code.co_filename, frame.f_lineno) in self._lines:
-                found = self._statements.get((scope, frame.f_code.co_filename, frame.f_lineno))
+            elif (line := (short_name(frame.f_code.co_filename), frame.f_lineno)) in self._lines:
+                found = self._statements.get((scope, *line))
                 if found is not None:
                     return found
             frame = frame.f_back

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,15 @@ def test_a_product_before_its_bias() -> None:
     bias = reference.network.get_submodule("model.layers.1.mlp.fc2").bias.detach().numpy()
     found = reference.counterparts(GIVEN, (name,))
     np.testing.assert_allclose(found[name], right[0] - bias, atol=1e-6)
+
+
+def test_an_import_is_kept_for_all_environments() -> None:
+    """Another one may have the same libraries in another folder."""
+    reference = _reference("llama")
+    origins = [one.origin for one in reference.graph.values.values() if one.origin]
+    files = {json.loads(text)[1] for text in origins if text.startswith("[")}
+    assert "transformers/models/llama/modeling_llama.py" in files
+    assert not any(file.startswith("/") for file in files)
 
 
 def test_the_text_of_a_computation() -> None:

@@ -12,6 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import onnx_ir
@@ -21,6 +22,8 @@ import partc
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _STACK = "pkg.torch.onnx.stack_trace"
 _FRAME = re.compile(r'File "(?P<file>[^"]+)", line (?P<line>\d+)')
+_PARTS = 4
+"""Folders of a path, and the file, that tell files of model code apart."""
 _OURS = str(Path(partc.__file__).parent)
 NETWORK = "network"
 """How the exporter calls the model inside of our wrapper."""
@@ -33,6 +36,7 @@ class Statement:
     scope: str
     """The module, whose code may lie elsewhere: `model.layers.0.self_attn`."""
     file: str
+    """As `short_name` has it."""
     line: int
 
 
@@ -57,6 +61,12 @@ class Computation:
         """What `parse_computation` reads."""
         data = asdict(self)
         return json.dumps([*data.pop("statement").values(), *data.values()])
+
+
+@cache
+def short_name(file: str) -> str:
+    """The end of a path, `transformers/models/llama/modeling_llama.py`: an import is kept for all environments."""
+    return "/".join(Path(file).parts[-_PARTS:])
 
 
 def parse_computation(text: str) -> Computation:
@@ -146,7 +156,7 @@ def _names(node: onnx_ir.Node) -> list[str]:
 
 def _statement(node: onnx_ir.Node) -> Statement | None:
     """The innermost line that is not partc's; ours stand in for some of the model's own, which calls them."""
-    theirs = [(file, line) for file, line in _frames(node) if not file.startswith(_OURS)]
+    theirs = [(short_name(file), line) for file, line in _frames(node) if not file.startswith(_OURS)]
     scope = scope_of(node)
     return Statement(scope, *theirs[-1]) if theirs and _is_inside(node) else None
 
