@@ -53,6 +53,8 @@ _LINUX_NAMES = {
 """LLVM's name of a feature → Linux's, where they differ."""
 _GLIBC = ("libm.so.6", "libc.so.6")
 _GPU = re.compile(r"sm_\d{2,3}[af]?")
+_FIRST_WITH_BFLOAT16 = 80
+"""The first architecture whose tensor cores multiply bfloat16."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,11 @@ class Machine:
     def most_threads(self) -> int:
         """Threads that a block may have on its GPU."""
         return _GPU_LIMITS[self.provider]["max_threads_per_block"]
+
+    @property
+    def has_tensor_cores(self) -> bool:
+        """Whether its GPU multiplies matrices of bfloat16: NVIDIA's since Ampere (`sm_80`)."""
+        return self.cuda is not None and int(self.cuda.strip("sm_af")) >= _FIRST_WITH_BFLOAT16
 
     def needs(self) -> list[str]:
         """Features that the processor must have, as /proc/cpuinfo calls them."""

@@ -77,3 +77,13 @@ def half_bits(bits: Expr) -> Expr:
     sign = T.shift_left(wide & T.uint32(0x8000), T.uint32(16))
     scaled = magnitude * T.float32(2.0**112)
     return T.reinterpret("float32", T.reinterpret("uint32", scaled) | sign)
+
+
+def in_pairs(
+    terms: Sequence[Expr], join: Callable[[Expr, Expr], Expr] = lambda one, other: one + other
+) -> Expr:
+    """Terms joined in pairs: a sum rounds less so than one after the other."""
+    if len(terms) == 1:
+        return terms[0]
+    half = len(terms) // 2
+    return join(in_pairs(terms[:half], join), in_pairs(terms[half:], join))
