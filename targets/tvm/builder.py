@@ -212,11 +212,12 @@ class FunctionBuilder:
 
     def update_and_call(
         self, make: Kernel, operands: Sequence[Expr], results: Sequence[Any], *sizes: Any
-    ) -> tuple[Expr, Expr]:
-        """The first operand, which the kernel changes in place, and a new tensor; `results` are their Relax types."""
+    ) -> list[Expr]:
+        """The first operands, which the kernel changes in place, and a new tensor; `results` are their Relax types."""
         function = self._module.kernel(make, sizes)
-        both = self.emit(relax.op.call_tir_inplace(function, list(operands), [0, -1], list(results)))
-        return self.emit(relax.TupleGetItem(both, 0)), self.emit(relax.TupleGetItem(both, 1))
+        places = [*range(len(results) - 1), -1]
+        all_ = self.emit(relax.op.call_tir_inplace(function, list(operands), places, list(results)))
+        return [self.emit(relax.TupleGetItem(all_, place)) for place in range(len(results))]
 
     def call_block(self, callee: Any, block: Block) -> None:
         """Call the function of a block."""

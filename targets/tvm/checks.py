@@ -17,7 +17,6 @@ from partc.ir.operators import (
 from partc.ir.panels import BLOCK
 from partc.ir.weights import Step
 from partc.ir.whole import is_whole
-from targets.tvm.machine import Machine
 
 if TYPE_CHECKING:
     from targets.tvm.builder import Expr, FunctionBuilder
@@ -40,16 +39,14 @@ def check_sizes(name: str, sizes: Sequence[int]) -> None:
         )
 
 
-def refusal_of(node: Node, machine: Machine) -> UserError | None:
-    """Why there is no code for a node on a machine, whatever its sizes; None where there may be some."""
+def refusal_of(node: Node) -> UserError | None:
+    """Why there is no code for a node, whatever its sizes; None where there may be some."""
     if is_whole(node.op):
         name = node.op.rpartition(".")[2]
         what = f"the tvm target has no code for {name}, whose graphs are chosen while it runs"
         return _refused(
             node, what, f"{_OTHER_TARGET}, or fix in model.yaml what decides: `dims` and `inputs`"
         )
-    if node.op in RECURRENT and machine.is_gpu:
-        return _refused(node, f"the tvm target has no code for {node.op} on a GPU", _OTHER_TARGET)
     return _quantized_refusal(node) if node.op in QUANTIZED else None
 
 
@@ -70,14 +67,14 @@ def _is_quantised_here(value: Value) -> bool:
     return isinstance(value, Weight) and isinstance(value.source, Step) and value.source.op == "quantize"
 
 
-def check_nodes(graph: Graph, machine: Machine) -> None:
-    """Refuse nodes that there is no code for on a machine, whatever their sizes.
+def check_nodes(graph: Graph) -> None:
+    """Refuse nodes that there is no code for, whatever their sizes.
 
     Raises:
         UserError: names the first node.
     """
     for node in graph.nodes:
-        if (refusal := refusal_of(node, machine)) is not None:
+        if (refusal := refusal_of(node)) is not None:
             raise refusal
 
 

@@ -40,12 +40,12 @@ _TURNED: Mapping[str, tuple[int, Callable[[Node], bool]]] = {
 _ATTENTIONS = (PANEL_ATTENTION, PANEL_QUANTIZED_ATTENTION)
 MOST = 3
 """Products of one x that a kernel takes together."""
-_PRODUCTS = {"MatMul": "tvm.", QUANTIZED_PRODUCT: "tvm.Quantized"}
+PRODUCTS = {"MatMul": "tvm.", QUANTIZED_PRODUCT: "tvm.Quantized"}
 """Operator of a product → how the names of what it becomes begin."""
 
 
-class _Fuser:
-    """One graph, and what is known about it."""
+class Fuser:
+    """One graph, and what rules ask about it."""
 
     def __init__(self, graph: Graph, packed: frozenset[str]) -> None:
         self.graph = graph
@@ -56,7 +56,7 @@ class _Fuser:
     def is_product(self, value: Value | None) -> bool:
         """Whether this is made by a product with a packed weight."""
         node = value.producer if value is not None else None
-        if node is None or node.op not in _PRODUCTS:
+        if node is None or node.op not in PRODUCTS:
             return False
         return node.op != "MatMul" or node.operand(1).name in self.packed
 
@@ -67,24 +67,26 @@ class _Fuser:
 
 def fuse_for_processor(graph: Graph, packed: frozenset[str]) -> None:
     """Join the nodes of a static graph, in place; `packed`: names of the weights in panels. O(nodes) a rule."""
-    for rule in (_gated_product, _product_plus, _turned_operand, _turned_result, _turned_activation, _gated):
-        fuser = _Fuser(graph, packed)
+    rules = gated_product, product_plus, _turned_operand, _turned_result, _turned_activation, _gated
+    apply(graph, packed, *rules)
+    activate_convolutions(Fuser(graph, packed))
+    join_products(Fuser(graph, packed))
+
+
+Rule = Callable[[Fuser, Node], "Node | None"]
+"""The node that takes the place of one, where it does."""
+
+
+def apply(graph: Graph, packed: frozenset[str], *rules: Rule) -> None:
+    """Each rule in turn, over all nodes; O(nodes) a rule."""
+    for rule in rules:
+        fuser = Fuser(graph, packed)
         graph.nodes = [rule(fuser, node) or node for node in graph.nodes]
         drop_dead(graph)
-    _activate_convolutions(_Fuser(graph, packed))
-    _join_products(_Fuser(graph, packed))
 
 
-def fuse_for_gpu(graph: Graph, packed: frozenset[str]) -> None:
-    """The first rows of the table, which are about products; TVM joins other nodes itself."""
-    for rule in (_gated_product, _product_plus):
-        fuser = _Fuser(graph, packed)
-        graph.nodes = [rule(fuser, node) or node for node in graph.nodes]
-        drop_dead(graph)
-    _join_products(_Fuser(graph, packed))
-
-
-def _gated_product(f: _Fuser, node: Node) -> Node | None:
+def gated_product(f: Fuser, node: Node) -> Node | None:
+    """The first row of the table."""
     if node.op != "Mul":
         return None
     for gate, up in (node.inputs, reversed(node.inputs)):
@@ -114,11 +116,12 @@ def _made_of(
 ) -> Node:  # fmt: skip
     """A node for a product and what is joined with it."""
     return Node(
-        f"{_PRODUCTS[product.op]}{name}", operands, outputs, {**product.attributes, **attributes}, scope
+        f"{PRODUCTS[product.op]}{name}", operands, outputs, {**product.attributes, **attributes}, scope
     )
 
 
-def _product_plus(f: _Fuser, node: Node) -> Node | None:
+def product_plus(f: Fuser, node: Node) -> Node | None:
+    """The second row of the table."""
     if node.op != "Add":
         return None
     for product, added in (node.inputs, reversed(node.inputs)):
@@ -131,7 +134,7 @@ def _product_plus(f: _Fuser, node: Node) -> Node | None:
     return None
 
 
-def _turned_operand(f: _Fuser, node: Node) -> Node | None:
+def _turned_operand(f: Fuser, node: Node) -> Node | None:
     place, fits = _TURNED.get(node.op, (0, lambda node: False))
     turned = node.inputs[place] if fits(node) else None
     turn = turned.producer if turned is not None else None
@@ -141,7 +144,7 @@ def _turned_operand(f: _Fuser, node: Node) -> Node | None:
     return Node(node.op, operands, node.outputs, {**node.attributes, "rows_first": 1}, node.scope)
 
 
-def _turned_result(f: _Fuser, node: Node) -> Node | None:
+def _turned_result(f: Fuser, node: Node) -> Node | None:
     made = node.inputs[0].producer if _swaps_heads_and_rows(node) and node.inputs[0] is not None else None
     if made is None or made.op not in _ATTENTIONS or not f.is_private(node.inputs[0]):
         return None
@@ -152,7 +155,7 @@ def _swaps_heads_and_rows(node: Node) -> bool:
     return node.op == "Transpose" and node.attributes.get("perm") == (0, 2, 1, 3)
 
 
-def _turned_activation(f: _Fuser, node: Node) -> Node | None:
+def _turned_activation(f: Fuser, node: Node) -> Node | None:
     """The activation of x, where it is that of x turned, turned back."""
     activated = node.inputs[0].producer if node.op == "Transpose" and node.inputs[0] is not None else None
     if activated is None or activation_of(activated) is None or not f.is_private(node.inputs[0]):
@@ -170,7 +173,7 @@ def _turns_back(first: Node, second: Node) -> bool:
     return [one[int(axis)] for axis in other] == list(range(len(one)))
 
 
-def _gated(f: _Fuser, node: Node) -> Node | None:
+def _gated(f: Fuser, node: Node) -> Node | None:
     if node.op != "Mul":
         return None
     for gate, other in (node.inputs, reversed(node.inputs)):
@@ -183,7 +186,7 @@ def _gated(f: _Fuser, node: Node) -> Node | None:
     return None
 
 
-def _activate_convolutions(f: _Fuser) -> None:
+def activate_convolutions(f: Fuser) -> None:
     """Convolutions compute the activation that alone reads their result."""
     done: set[Node] = set()
     for node in f.graph.nodes:
@@ -199,7 +202,7 @@ def _activate_convolutions(f: _Fuser) -> None:
     f.graph.nodes = [node for node in f.graph.nodes if node not in done]
 
 
-def _join_products(f: _Fuser) -> None:
+def join_products(f: Fuser) -> None:
     """Products of one x, where the first of them stands: what they read has been made by then."""
     nodes: list[Node] = []
     done: set[Node] = set()
@@ -212,7 +215,7 @@ def _join_products(f: _Fuser) -> None:
     f.graph.nodes = nodes
 
 
-def _group(f: _Fuser, node: Node, done: set[Node]) -> list[Node]:
+def _group(f: Fuser, node: Node, done: set[Node]) -> list[Node]:
     x = node.inputs[0] if node.inputs else None
     if x is None or not f.is_product(node.outputs[0]):
         return []

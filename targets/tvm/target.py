@@ -120,7 +120,7 @@ class TvmTarget(Target):
 
     def refusal(self, node: Node) -> UserError | None:
         """See `Target`: forms of quantised weights."""
-        return refusal_of(node, self.machine)
+        return refusal_of(node)
 
     def widened(self, dtype: str) -> frozenset[str]:
         """See `Target`: kernels convert weights while they read them, and compute in float32."""
@@ -150,7 +150,7 @@ class TvmTarget(Target):
         known = emitters_for(self.machine)
         entries = entries_of(graphs, info, self.batches, self.sizes)
         for graph in graphs:
-            check_nodes(graph, self.machine)
+            check_nodes(graph)
             check_padding(graph, info)
             check_states(graph)
         ends = [tuple(found[at] for found in entries.values()) for at in (0, -1)]
@@ -174,7 +174,8 @@ class TvmTarget(Target):
         import tvm
 
         from targets.tvm.builder import ModuleBuilder
-        from targets.tvm.fuse import fuse_for_gpu, fuse_for_processor
+        from targets.tvm.fuse import fuse_for_processor
+        from targets.tvm.gpu.fuse import fuse_for_gpu
 
         tools = find_toolchain(self.machine, self.linker, self.nvcc)
         entries = entries_by_graph(part, info, self.batches, self.sizes, self._shared(info))
