@@ -1,7 +1,7 @@
 """`make families`: which models of transformers compile, and compute the same.
 
-    python -m tests.families [FAMILY …] [--tensors | --sources | --media] [--target ort | tvm] [--quantize int8 | int4]
-                             [--markdown FILE]
+    python -m tests.families [FAMILY …] [--tensors | --sources | --media] [--target ort | tvm | opencl]
+                             [--quantize int8 | int4] [--markdown FILE]
 
 They are the causal language models; with `--tensors` the encoders of pictures and sound of `tests/families/tensors.py`,
 with `--sources` the encoder-decoders of `tests/families/sources.py`, with `--media` the models that read pictures or
@@ -41,7 +41,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.families", description=__doc__.splitlines()[0])
     parser.add_argument("families", nargs="*", help="model types; all if none is named")
     parser.add_argument(
-        "--target", choices=("ort", "tvm"), default="ort", help="of all devices (default ort)"
+        "--target", choices=("ort", "tvm", "opencl"), default="ort", help="of all devices (default ort)"
     )
     parser.add_argument("--quantize", choices=("int8", "int4"), help="compare with the uncut model in this")
     parser.set_defaults(models="decoders")

@@ -36,8 +36,14 @@ CHUNK = 5
 """Tokens of a prompt at once where it goes through the ring in parts: neither 7 nor 33 is a multiple."""
 TOLERANCE = 1e-4
 
-_FEW_SIZES = ", options: {chunks: [], batches: []}"
-"""For targets that compile code for every size of step: the least and the largest are enough to test."""
+_FEW_SIZES = "options: {chunks: [], batches: []}"
+TARGETS = {
+    "ort": "target: ort",
+    "tvm": f"target: tvm, {_FEW_SIZES}",
+    "opencl": f"target: tvm, arch: host, provider: opencl, {_FEW_SIZES}",
+}
+"""What devices are compiled for → their lines in devices.yaml. Where code is compiled for every size of step, the least
+and the largest are enough to test; OpenCL is that of the machine, such as PoCL."""
 
 
 @dataclass(frozen=True)
@@ -61,8 +67,7 @@ def devices_file(folder: Path, count: int, targets: Sequence[str] = ("ort",)) ->
     """devices.yaml with `count` equal devices that hold anything; the last of `targets` goes on."""
     every = [targets[min(place, len(targets) - 1)] for place in range(count)]
     lines = [
-        f"  {name}: {{target: {target}, flops: 10 GFLOP/s, memory_bandwidth: 8 GB/s, memory: 4 GiB, threads: 1"
-        f"{_FEW_SIZES if target == 'tvm' else ''}}}"
+        f"  {name}: {{{TARGETS[target]}, flops: 10 GFLOP/s, memory_bandwidth: 8 GB/s, memory: 4 GiB, threads: 1}}"
         for name, target in zip("abcdefgh", every, strict=False)
     ]
     path = folder / f"devices{count}.yaml"
@@ -100,7 +105,7 @@ def check_family(
     """
     checkpoint = folder / "checkpoint"
     parameters = save_tiny(fields, checkpoint)
-    batch = 1 if target == "tvm" else 2  # no batch is run, and tvm would compile code for it
+    batch = 2 if target == "ort" else 1  # no batch is run, and tvm would compile code for it
     config = ModelConfig(
         CheckpointFolder(checkpoint), max_sequence=MAX_SEQUENCE, max_batch=batch, max_requests=3
     )

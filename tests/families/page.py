@@ -9,14 +9,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
 
+_COMPILED = (
+    "give the tokens of transformers: 64 greedy tokens after prompts of 1, 7 and 33, alone, three requests at\n"
+    "once and prompts in parts, with logits and every cut within 1e-4 of the largest value, or as near to\n"
+    "transformers in 64 bits as it is in 32 bits."
+)
 _PROOF = {
     "ort": "give the tokens of transformers: 64 greedy tokens after prompts of 1, 7 and 33, alone, three requests at\n"
     "once and prompts in parts, with logits and every cut within 1e-4 of the largest value, and with all negative\n"
     "controls passed. Where transformers in 32 bits is further than that from itself in 64 bits, the ring must be as\n"
     "near to the latter.",
-    "tvm": "give the tokens of transformers: 64 greedy tokens after prompts of 1, 7 and 33, alone, three requests at\n"
-    "once and prompts in parts, with logits and every cut within 1e-4 of the largest value, or as near to\n"
-    "transformers in 64 bits as it is in 32 bits.",
+    "tvm": _COMPILED,
+    "opencl": _COMPILED,
 }
 _QUANTIZED = (
     "give the tokens of the uncut model of the same quantisation: 32 greedy tokens after prompts of 1, 7 and 33,\n"

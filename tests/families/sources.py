@@ -98,7 +98,7 @@ def check_source(family: str, folder: Path, target: str = "ort", quantize: str |
     Raises:
         UserError: partc refuses the model.
     """
-    config = save_family(family, folder / "checkpoint", 1 if target == "tvm" else 2)
+    config = save_family(family, folder / "checkpoint", 2 if target == "ort" else 1)
     asked = prepare(config, folder, target, quantize, _drawn)
     fault = asked.fault() or _fault_of_batch(asked)
     differ = len({tuple(row) for row in asked.expected}) == len(asked.expected)
