@@ -9,6 +9,8 @@ import pytest
 
 from partc.cli.main import run
 from partc.config.model import load_model_config
+from partc.format.kernel_plan import KERNELS_FILE
+from partc.format.kernel_plan_rules import load_kernel_plan
 from partc.format.message_parts import Sampling
 from partc.format.role import load_role
 from partc.runtime.client.launch import launch_local
@@ -96,3 +98,21 @@ def test_a_piece_that_moves_from_a_gpu_and_back(build: Path, capsys: pytest.Capt
             assert run(["move", str(build), "--submodules", MOVED, "--to", device, *options]) == 0
             assert json.loads(capsys.readouterr().out)["moved"]
             assert tuple(map(tuple, request.result().tokens)) == expected
+
+
+def test_a_token_of_a_layer_is_five_launches(tmp_path: Path) -> None:
+    """Each costs a Jetson 5 to 10 microseconds: products of one x, attention, and two more products with what is
+    around them."""
+    calls = []
+    for layers in (1, 2):
+        model, devices = tmp_path / "model.yaml", tmp_path / "devices.yaml"
+        model.write_text(MODEL.replace("num_hidden_layers: 6", f"num_hidden_layers: {layers}"))
+        devices.write_text(
+            f"source: gpu\ndevices: {{gpu: {{target: tvm, provider: opencl, {FIGURES}, {FEW}}}}}\n"
+        )
+        build = tmp_path / f"build{layers}"
+        assert run(["compile", str(model), "--target", str(devices), "-o", str(build)]) == 0
+        plan = load_kernel_plan(build / "devices" / "gpu" / KERNELS_FILE)
+        (token,) = [function for name, function in plan.functions.items() if name.endswith("b1_s1")]
+        calls.append(len(token.calls))
+    assert calls[1] - calls[0] == 5

@@ -2,11 +2,13 @@
 
     python -m tests.gpu make FOLDER [--cuda-arch sm_90] [--cases llama,gpt2]    # needs partc[compile,tvm] and nvcc
     python -m tests.gpu run FOLDER [--report FILE.md]                             # needs numpy, msgspec and the driver
+    python -m tests.gpu resources sm_80 sm_87 [--cases llama,gpt2]                # needs partc[compile,tvm] and nvcc
 
 `make` compiles every case for CUDA and for OpenCL, verifies the second against transformers (`partc verify`), and keeps
 the logits of its tokens as those that are expected; in half precision, which few OpenCLs of processors have, those of
 kernels for processors. `run` computes the same tokens on the GPU: they have to be equal, and the error of the logits is
-shown. Then it takes the times of larger models, whose weights it makes up.
+shown. Then it takes the times of larger models, whose weights it makes up. `resources` compiles for each architecture
+and shows what the kernels take of a multiprocessor: registers, shared memory, and what did not fit.
 """
 
 from __future__ import annotations
@@ -16,13 +18,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import yaml
 
-from tests.gpu.cases import CASES, PROMPTS, TIMED, TOKENS, Case
+from tests.gpu.cases import CASES, MEASURED, PROMPTS, TIMED, TOKENS, Case
 from tests.gpu.report import Found, Timed, write_report
+from tests.gpu.resources import Resources, read_resources, row_of
 from tests.gpu.steps import Steps
 from tests.gpu.weights import hollow, refill
 
@@ -42,8 +46,14 @@ def main() -> None:
     running = commands.add_parser("run", help="compute on the GPU of this machine")
     running.add_argument("folder", type=Path)
     running.add_argument("--report", type=Path, help="a file for the tables; default: standard output")
+    taking = commands.add_parser("resources", help="registers and memory of the kernels, by architecture")
+    taking.add_argument("architectures", nargs="+")
+    taking.add_argument("--cases", default=",".join(MEASURED), help="names, with commas between them")
     options = parser.parse_args()
-    if options.command == "make":
+    if options.command == "resources":
+        for architecture in options.architectures:
+            print(row_of(architecture, resources(architecture, options.cases.split(","))), flush=True)
+    elif options.command == "make":
         chosen = options.cases.split(",") if options.cases else [case.name for case in (*CASES, *TIMED)]
         for case in (*CASES, *TIMED):
             if case.name in chosen:
@@ -71,15 +81,28 @@ def make(case: Case, folder: Path, cuda_arch: str) -> None:
     print(f"{case.name}: made", flush=True)
 
 
-def _compile(case: Case, model: Path, build: Path, provider: str, cuda_arch: str) -> None:
+def _compile(case: Case, model: Path, build: Path, provider: str, cuda_arch: str, **more: object) -> None:
     devices = model.with_name(f"{provider}.yaml")
-    options = {"chunks": list(case.chunks), "cuda_arch": cuda_arch}
+    options = {"chunks": list(case.chunks), "cuda_arch": cuda_arch, **more}
     device = {
         "arch": "host", "flops": "10 TFLOP/s", "memory_bandwidth": "1000 GB/s", "memory": "16 GB",
         "target": "tvm", "provider": provider, "options": options,
     }  # fmt: skip
     devices.write_text(yaml.safe_dump({"source": "gpu", "devices": {"gpu": device}}))
     _partc("compile", str(model), "--target", str(devices), "-o", str(build))
+
+
+def resources(architecture: str, names: Sequence[str]) -> list[Resources]:
+    """Of every kernel of some cases."""
+    with tempfile.TemporaryDirectory() as scratch:
+        nvcc, log = Path(scratch) / "nvcc", Path(scratch) / "log"
+        nvcc.write_text(f'#!/bin/sh\nexec {shutil.which("nvcc")} -Xptxas -v "$@" 2>>{log}\n')
+        nvcc.chmod(0o755)
+        for case in (case for case in (*CASES, *TIMED) if case.name in names):
+            model = Path(scratch) / "model.yaml"
+            model.write_text(yaml.safe_dump(case.model))
+            _compile(case, model, Path(scratch) / case.name, "cuda", architecture, nvcc=str(nvcc))
+        return read_resources(log.read_text())
 
 
 def _partc(*words: str) -> None:

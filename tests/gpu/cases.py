@@ -63,6 +63,12 @@ CASES = (
     Case("mixtral-int4", {"model_type": "mixtral", **_SMALL, "num_local_experts": 4}, "int4"),
     Case("gpt_oss", {"model_type": "gpt_oss", **_SMALL, "head_dim": 32, "num_local_experts": 4,
                      "sliding_window": 16}),
+    Case("mamba2", {"model_type": "mamba2", "hidden_size": 128, "num_hidden_layers": 3, "num_heads": 8, "head_dim": 32,
+                    "n_groups": 2, "state_size": 32, "vocab_size": 600}),
+    Case("qwen3_next-int4", {"model_type": "qwen3_next", **_SMALL, "num_hidden_layers": 4, "head_dim": 32,
+                             "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 32,
+                             "linear_value_head_dim": 32, "num_experts": 4, "num_experts_per_tok": 2,
+                             "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64}, "int4"),
     Case("gpt2", {"model_type": "gpt2", "n_embd": 128, "n_layer": 3, "n_head": 4, "vocab_size": 600,
                   "n_positions": 512}),
     Case("opt", {"model_type": "opt", "hidden_size": 128, "ffn_dim": 320, "num_hidden_layers": 3,
@@ -83,3 +89,5 @@ TIMED = tuple(
 """Speed."""
 PROMPTS = (1, 7, 33, 70)
 TOKENS = 16
+MEASURED = ("llama-int8", "gemma2-int4", "mixtral-int4", "qwen3_next-int4", "110M-int4", "110M")
+"""Whose kernels `resources` measures."""

@@ -27,9 +27,9 @@ MAX = 16
 """Rows of a cache."""
 
 
-def module_of(lines: Sequence[str], folder: Path, target: str, batch: int) -> Module:
-    """A module with one part, which runs the graph of these lines."""
-    dims = f'"dims": {{"batch": {batch}, "sequence": {MAX}}}, "max_batch": {batch}, "max_sequence": {MAX}'
+def module_of(lines: Sequence[str], folder: Path, target: str, batch: int, rows: int = MAX) -> Module:
+    """A module with one part, which runs the graph of these lines, whose caches have so many rows."""
+    dims = f'"dims": {{"batch": {batch}, "sequence": {rows}}}, "max_batch": {batch}, "max_sequence": {rows}'
     header = f'partc-ir 1\nmodel {{"name": "m", "task": "text-generation", "folder": "{folder}", {dims}}}\n'
     body = "{\n" + "\n".join(lines) + "\n}\n"
     inputs = ", ".join(line.split("%")[1].split(":")[0] for line in lines if line.startswith("input"))
@@ -54,9 +54,9 @@ class Compiled:
         self._outputs = role.submodules["part_0"].outputs
         self._engine = load_engine(role, device)
 
-    def reset(self, batch: int) -> None:
+    def reset(self, batch: int, rows: int = MAX) -> None:
         """Begin with empty states for so many sequences."""
-        self._engine.reset(0, {"batch": batch, "sequence": MAX})
+        self._engine.reset(0, {"batch": batch, "sequence": rows})
 
     def run(self, inputs: Mapping[str, Array], dims: Mapping[str, int]) -> dict[str, Array]:
         """One step."""
