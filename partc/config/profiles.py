@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -39,6 +40,8 @@ class Profile:
     flops_per_s: float
     memory_bandwidth_bytes_per_s: float
     memory_bytes: int
+    options: Mapping[str, Mapping[str, object]]
+    """Target → its options for code that this device runs: platform, features, architecture of the GPU."""
     sources: dict[str, str]
     """Figure -> where it comes from."""
 
@@ -84,7 +87,8 @@ def _load(name: str) -> Profile:
 
 
 def _read(name: str, top: Section) -> Profile:
-    top.allow(("title", "arch", "provider", *_FIGURES))
+    top.allow(("title", "arch", "provider", "options", *_FIGURES))
+    options = top.section("options")
     figures = {figure: _figure(top, figure) for figure in _FIGURES}
     return Profile(
         name=name,
@@ -96,6 +100,7 @@ def _read(name: str, top: Section) -> Profile:
             figures["memory_bandwidth"].data["value"], where=figures["memory_bandwidth"].place("value")
         ),
         memory_bytes=parse_bytes(figures["memory"].data["value"], where=figures["memory"].place("value")),
+        options={target: options.section(target).data for target in options.data},
         sources={figure: section.text("source") for figure, section in figures.items()},
     )
 

@@ -4,6 +4,7 @@
 | --- | --- |
 | `target` | the first of `DEFAULT_TARGETS` that serves the architecture and the provider, or else the last |
 | `arch: host` | the architecture of this machine, and the options by which the target describes its processor |
+| options | those of the profile, for code that the device runs |
 """
 
 from __future__ import annotations
@@ -40,13 +41,19 @@ def read_target(section: Section, profile: Profile | None) -> TargetConfig:
     """
     arch = _arch(section, profile)
     target = _target(section, arch, profile)
-    own = _options(section, target)
+    known, own = _options_of(profile, target, arch), _options(section, target)
     chosen: dict[str, object] = {} if "target" in section else {"target": target}
     found: dict[str, object] = {}
     if section.data.get("arch") == HOST:
         found = {key: value for key, value in target_type(target).host_options().items() if key not in own}
         chosen |= {"arch": arch, "options": as_json(found)}
-    return TargetConfig(target, arch, _provider(section, target, profile), {**found, **own}, chosen)
+    return TargetConfig(target, arch, _provider(section, target, profile), {**known, **found, **own}, chosen)
+
+
+def _options_of(profile: Profile | None, target: str, arch: str) -> dict[str, object]:
+    """Options by which a profile describes the device to a target; another architecture is another device."""
+    known = profile.options.get(target) if profile is not None and profile.arch == arch else None
+    return target_options(target, known) if known else {}
 
 
 def _arch(section: Section, profile: Profile | None) -> str:

@@ -78,12 +78,12 @@ BANDWIDTH = Kind(
     "a bandwidth",
     {
         "bit/s": 1 / 8, "kbit/s": 1e3 / 8, "Mbit/s": 1e6 / 8, "Gbit/s": 1e9 / 8,
-        "B/s": 1, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9,
+        "B/s": 1, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12,
     },
     "100 Mbit/s",
 )  # fmt: skip
 TIME = Kind("a time", {"s": 1, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6, "ns": 1e-9}, "2 ms")
-FLOPS = Kind("a compute speed", {"FLOP/s": 1, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12}, "12 GFLOP/s")
+FLOPS = Kind("a compute speed", {"FLOP/s": 1, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15}, "12 GFLOP/s")
 
 PERCENT = Kind("a percentage", {"%": 0.01}, "30 %")
 TEMPERATURE = Kind("a temperature", {"C": 1}, "80 C")

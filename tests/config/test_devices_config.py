@@ -107,10 +107,11 @@ def test_the_machine_that_compiles_describes_itself(tmp_path: Path, monkeypatch:
     for module in ("targets.tvm.machine", "partc.config.target"):
         monkeypatch.setattr(f"{module}.architecture", lambda: "x86_64")
     device = load(tmp_path, f"{TVM}arch: host}}}}\n".replace("provider: cuda, ", "")).devices["a"]
-    assert (device.arch, device.options) == ("x86_64", {"features": ("avx2", "avx512")})
+    of_gpu = {"cuda_arch": "sm_86"}  # what the profile knows of another part
+    assert (device.arch, device.options) == ("x86_64", {"features": ("avx2", "avx512"), **of_gpu})
     assert device.chosen == {"arch": "x86_64", "options": {"features": ["avx2", "avx512"]}}
     own = load(tmp_path, f"{TVM}arch: host, options: {{features: [avx2]}}}}}}\n").devices["a"]
-    assert own.options == {"features": ("avx2",)}
+    assert own.options == {"features": ("avx2",), **of_gpu}
     plain = load(tmp_path, f"{TVM}arch: host}}}}\n".replace("target: tvm", "target: ort")).devices["a"]
     assert (plain.arch, plain.options) == ("x86_64", {})
 

@@ -35,6 +35,7 @@ def test_bytes(text: str, count: int) -> None:
         ("100 MB/s", 100e6),
         ("1 Gbit/s", 125e6),
         ("204.8 GB/s", 204.8e9),
+        ("3.35 TB/s", 3.35e12),
         ("8 bit/s", 1.0),
     ],
 )

@@ -1,4 +1,4 @@
-"""Attention on GPUs where it has kernels of its own: prompts in tiles, and tokens whose row goes to the cache at once."""
+"""Attention on GPUs by kernels of its own: prompts in tiles, and tokens whose row goes to the cache at once."""
 
 from __future__ import annotations
 
