@@ -12,9 +12,14 @@ from partc.runtime.client.launch import launch_local
 TOKENS = 24
 
 
-def drawn(build: Path, victim: str | None = None, at: int = 6, seed: int = 5) -> tuple[tuple[int, ...], ...]:
-    """The tokens of a request; `victim` is killed behind token `at`, and nobody starts it again."""
-    with launch_local(build, restart=False) as ring, ring.client() as client:
+def drawn(
+    build: Path, victim: str | None = None, at: int = 6, seed: int = 5, texts: int = 1
+) -> tuple[tuple[int, ...], ...]:
+    """The tokens of as many requests; `victim` is killed behind token `at`.
+
+    Nobody starts it again, unless there is another request for it.
+    """
+    with launch_local(build, restart=texts > 1) as ring, ring.client() as client:
         count = 0
 
         def on_token(tokens: object) -> None:
@@ -23,11 +28,14 @@ def drawn(build: Path, victim: str | None = None, at: int = 6, seed: int = 5) ->
             if victim and count == at:
                 os.kill(ring.pids[victim], signal.SIGKILL)
 
-        request = client.submit(
-            [list(range(3, 14))],
-            max_new_tokens=TOKENS,
-            sampling=Sampling(temperature=1.0, seed=seed),
-            ignore_eos=True,
-            on_token=on_token,
-        )
-        return tuple(map(tuple, request.result().tokens))
+        found: list[tuple[int, ...]] = []
+        for _ in range(texts):
+            request = client.submit(
+                [list(range(3, 14))],
+                max_new_tokens=TOKENS,
+                sampling=Sampling(temperature=1.0, seed=seed),
+                ignore_eos=True,
+                on_token=on_token,
+            )
+            found += map(tuple, request.result().tokens)
+        return tuple(found)

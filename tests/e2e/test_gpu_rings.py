@@ -80,6 +80,26 @@ def test_a_killed_device_takes_no_token_with_it(build: Path, lost: str) -> None:
     assert drawn(build, lost) == expected
 
 
+def test_four_clients_at_once(build: Path) -> None:
+    """Each gets what it gets alone; two are under way, two wait."""
+    prompts = [[(7 * place + length) % 120 for place in range(length)] for length in (1, 7, 9, 33)]
+    with launch_local(build) as ring, ring.client() as alone:
+        expected = [alone.generate([prompt], 12).tokens for prompt in prompts]
+        clients = [ring.client() for _ in prompts]
+        requests = [client.submit([p], max_new_tokens=12) for client, p in zip(clients, prompts, strict=True)]
+        assert [request.result().tokens for request in requests] == expected
+        for client in clients:
+            client.close()
+    assert len({tuple(tokens) for (tokens,) in expected}) == len(prompts)
+
+
+@pytest.mark.slow
+def test_a_gpu_that_comes_back_takes_its_work_again(build: Path) -> None:
+    """Killed while a text is written, and started again; a second text goes through it."""
+    expected = drawn(build)
+    assert drawn(build, "board", texts=2) == (*expected, *expected)
+
+
 @pytest.mark.slow
 def test_a_piece_that_moves_from_a_gpu_and_back(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its rows go with it, while a text is written."""

@@ -32,6 +32,8 @@ from tests.gpu.weights import hollow, refill
 
 _EXPECTED = "expected.npz"
 _VOCABULARY = 300
+LENGTHS = (16, 64, 65, 256, 512)
+"""Of prompts whose times are taken."""
 
 
 def main() -> None:
@@ -46,6 +48,9 @@ def main() -> None:
     running = commands.add_parser("run", help="compute on the GPU of this machine")
     running.add_argument("folder", type=Path)
     running.add_argument("--report", type=Path, help="a file for the tables; default: standard output")
+    running.add_argument(
+        "--transformers", action="store_true", help="take its times in float16, too (needs torch)"
+    )
     taking = commands.add_parser("resources", help="registers and memory of the kernels, by architecture")
     taking.add_argument("architectures", nargs="+")
     taking.add_argument("--cases", default=",".join(MEASURED), help="names, with commas between them")
@@ -59,7 +64,7 @@ def main() -> None:
             if case.name in chosen:
                 make(case, options.folder / case.name, options.cuda_arch)
     else:
-        sys.exit(run(options.folder, options.report))
+        sys.exit(run(options.folder, options.report, options.transformers))
 
 
 def make(case: Case, folder: Path, cuda_arch: str) -> None:
@@ -126,7 +131,7 @@ def prompt(length: int) -> list[int]:
     return [int(number) for number in np.random.default_rng(length).integers(3, _VOCABULARY, length)]
 
 
-def run(folder: Path, report: Path | None) -> int:
+def run(folder: Path, report: Path | None, transformers: bool) -> int:
     """Compute all that was made; 1 where a token is wrong."""
     found: list[Found] = []
     timed: list[Timed] = []
@@ -141,6 +146,11 @@ def run(folder: Path, report: Path | None) -> int:
         else:
             found.append(_found(case, steps, folder))
         print((timed if case.is_timed else found)[-1], flush=True)
+    if transformers:
+        from tests.gpu.beside import timed as beside
+
+        shapes = {case.name.partition("-")[0]: case.config for case in TIMED}
+        timed += [beside(f"{name}, transformers", config, LENGTHS) for name, config in shapes.items()]
     text = write_report(device, found, timed)
     if report:
         report.write_text(text)
@@ -163,7 +173,7 @@ def _found(case: Case, steps: Steps, folder: Path) -> Found:
 def _timed(case: Case, steps: Steps) -> Timed:
     module = steps.role.submodules[steps.name]
     weights = sum((steps.folder / file).stat().st_size for file in module.weights)
-    prompts = {length: _prompt_ms(steps, length) for length in (16, 64, 65, 256, 512)}
+    prompts = {length: _prompt_ms(steps, length) for length in LENGTHS}
     decode = [taken for _, _, taken in steps.request(prompt(16), 200)][20:]
     far = [taken for _, _, taken in steps.request(prompt(900), 100)][20:]
     return Timed(case.name, weights, float(np.median(decode)) * 1e3, float(np.median(far)) * 1e3, prompts)
