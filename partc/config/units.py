@@ -83,7 +83,11 @@ BANDWIDTH = Kind(
     "100 Mbit/s",
 )  # fmt: skip
 TIME = Kind("a time", {"s": 1, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6, "ns": 1e-9}, "2 ms")
-FLOPS = Kind("a compute speed", {"FLOP/s": 1, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15}, "12 GFLOP/s")
+FLOPS = Kind(
+    "a compute speed",
+    {"FLOP/s": 1, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15},
+    "12 GFLOP/s",
+)
 
 PERCENT = Kind("a percentage", {"%": 0.01}, "30 %")
 TEMPERATURE = Kind("a temperature", {"C": 1}, "80 C")

@@ -64,7 +64,7 @@ def main() -> None:
             if case.name in chosen:
                 make(case, options.folder / case.name, options.cuda_arch)
     else:
-        sys.exit(run(options.folder, options.report, options.transformers))
+        sys.exit(run(options.folder, options.report))
 
 
 def make(case: Case, folder: Path, cuda_arch: str) -> None:
@@ -131,7 +131,7 @@ def prompt(length: int) -> list[int]:
     return [int(number) for number in np.random.default_rng(length).integers(3, _VOCABULARY, length)]
 
 
-def run(folder: Path, report: Path | None, transformers: bool) -> int:
+def run(folder: Path, report: Path | None) -> int:
     """Compute all that was made; 1 where a token is wrong."""
     found: list[Found] = []
     timed: list[Timed] = []
@@ -146,11 +146,6 @@ def run(folder: Path, report: Path | None, transformers: bool) -> int:
         else:
             found.append(_found(case, steps, folder))
         print((timed if case.is_timed else found)[-1], flush=True)
-    if transformers:
-        from tests.gpu.beside import timed as beside
-
-        shapes = {case.name.partition("-")[0]: case.config for case in TIMED}
-        timed += [beside(f"{name}, transformers", config, LENGTHS) for name, config in shapes.items()]
     text = write_report(device, found, timed)
     if report:
         report.write_text(text)

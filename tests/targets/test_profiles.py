@@ -1,4 +1,4 @@
-"""Profiles of devices give code that the device runs: what their processors have, as Linux lists it in /proc/cpuinfo."""
+"""Profiles of devices give code that the device runs: what processors have is as Linux lists it in /proc/cpuinfo."""
 
 from __future__ import annotations
 
@@ -10,9 +10,25 @@ from partc.config.devices import load_devices
 from partc.config.profiles import profile_names
 from targets.tvm.target import TvmTarget
 
-_ARMV8 = frozenset("fp asimd evtstrm aes pmull sha1 sha2 crc32 cpuid".split())
-_DOT = _ARMV8 | frozenset("atomics fphp asimdhp asimdrdm lrcpc dcpop asimddp".split())
-_V3 = frozenset("avx avx2 bmi1 bmi2 f16c fma movbe abm sse4_1 sse4_2 ssse3 popcnt cx16".split())
+_ARMV8 = frozenset(["fp", "asimd", "evtstrm", "aes", "pmull", "sha1", "sha2", "crc32", "cpuid"])
+_DOT = _ARMV8 | frozenset(["atomics", "fphp", "asimdhp", "asimdrdm", "lrcpc", "dcpop", "asimddp"])
+_V3 = frozenset(
+    [
+        "avx",
+        "avx2",
+        "bmi1",
+        "bmi2",
+        "f16c",
+        "fma",
+        "movbe",
+        "abm",
+        "sse4_1",
+        "sse4_2",
+        "ssse3",
+        "popcnt",
+        "cx16",
+    ]
+)
 PROCESSORS = {
     "cubot_x30": _ARMV8,  # Cortex-A73, A53
     "jetson_nano_l": _ARMV8,  # Cortex-A57
@@ -30,11 +46,17 @@ PROCESSORS = {
     "oneplus_13": _DOT,
     "rtx_3090": _V3,
     "intel_n100": _V3 | {"avx_vnni"},
-    "ryzen_7_7840u": _V3 | frozenset("avx512f avx512bw avx512cd avx512dq avx512vl avx512_vnni".split()),
+    "ryzen_7_7840u": _V3
+    | frozenset(["avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512_vnni"]),
 }
 """Profile → the features of its least core that matter here."""
 PHONES = frozenset(("cubot_x30", "pixel_7_pro", "pixel_8", "galaxy_s24_ultra", "oneplus_13"))
-GPUS = {"jetson_orin_nano": "sm_87", "jetson_orin_nx": "sm_87", "jetson_agx_orin": "sm_87", "rtx_3090": "sm_86"}
+GPUS = {
+    "jetson_orin_nano": "sm_87",
+    "jetson_orin_nx": "sm_87",
+    "jetson_agx_orin": "sm_87",
+    "rtx_3090": "sm_86",
+}
 
 
 def target_of(profile: str, folder: Path, more: str = "") -> TvmTarget:

@@ -21,18 +21,18 @@ std::uint64_t size_of(const build::State& state, const Dims& dims) {
   return bytes_of(evaluate_shape(buffer.shape, dims), element_type(buffer.dtype)->bytes);
 }
 
-/** One sequence as positions, heads and d, and how far apart those lie in elements. */
+/** One sequence as positions, heads and d, and where those lie. */
 struct Sequence {
   std::uint64_t positions, heads, d;
-  std::byte* data;
+  std::uint64_t begin;  // bytes before it in the state
   std::uint64_t element_bytes;
   bool in_panels;
 
-  std::byte* at(std::uint64_t position, std::uint64_t head, std::uint64_t place) const {
-    if (!in_panels) return data + ((head * positions + position) * d + place) * element_bytes;
+  std::uint64_t at(std::uint64_t position, std::uint64_t head, std::uint64_t place) const {
+    if (!in_panels) return begin + ((head * positions + position) * d + place) * element_bytes;
     const std::uint64_t panels = (positions + PANEL - 1) / PANEL;
     const std::uint64_t panel = head * panels + position / PANEL;
-    return data + ((panel * d + place) * PANEL + position % PANEL) * element_bytes;
+    return begin + ((panel * d + place) * PANEL + position % PANEL) * element_bytes;
   }
 };
 
@@ -41,15 +41,15 @@ Sequence sequence(const StateView& view, std::uint64_t row) {
   const std::string& name = view.declared->name;
   if (row >= sizes[0])
     throw run_error("there is no sequence " + std::to_string(row) + " of " + std::to_string(sizes[0]), name);
-  std::byte* data = view.data + row * product(sizes.begin() + 1, sizes.end()) * view.element_bytes;
+  const std::uint64_t begin = row * product(sizes.begin() + 1, sizes.end()) * view.element_bytes;
   if (view.declared->layout == "panels") {
     const std::uint64_t positions = std::get<std::uint64_t>(view.declared->shape[2]);
-    return {positions, sizes[1], sizes[3], data, view.element_bytes, true};
+    return {positions, sizes[1], sizes[3], begin, view.element_bytes, true};
   }
   if (view.declared->kind == "whole" || sizes.size() < 3)
-    return {1, 1, product(sizes.begin() + 1, sizes.end()), data, view.element_bytes, false};
+    return {1, 1, product(sizes.begin() + 1, sizes.end()), begin, view.element_bytes, false};
   const auto last = sizes.end() - 2;
-  return {last[0], product(sizes.begin() + 1, last), last[1], data, view.element_bytes, false};
+  return {last[0], product(sizes.begin() + 1, last), last[1], begin, view.element_bytes, false};
 }
 
 void check_places(const Sequence& held, const StateView& view, std::uint64_t begin, std::uint64_t end) {
@@ -61,12 +61,12 @@ void check_places(const Sequence& held, const StateView& view, std::uint64_t beg
 
 /** Calls copy(element of the state, element of the rows, bytes) for all that lies side by side in both. */
 template <class Byte, class Copy>
-void each(const Sequence& held, std::uint64_t begin, std::uint64_t end, Byte* rows, Copy copy) {
+void each(const Sequence& held, std::byte* data, std::uint64_t begin, std::uint64_t end, Byte* rows, Copy copy) {
   const std::uint64_t width = held.in_panels ? 1 : held.d;
   for (std::uint64_t position = begin; position < end; ++position) {
     for (std::uint64_t head = 0; head < held.heads; ++head) {
       for (std::uint64_t place = 0; place < held.d; place += width) {
-        copy(held.at(position, head, place), rows, width * held.element_bytes);
+        copy(data + held.at(position, head, place), rows, width * held.element_bytes);
         rows += width * held.element_bytes;
       }
     }
@@ -146,9 +146,17 @@ Tensor rows_of(const StateView& view, std::uint64_t row, std::uint64_t begin, st
   const Sequence held = sequence(view, row);
   check_places(held, view, begin, end);
   NewTensor rows(*element_type(view.declared->dtype), {end - begin, held.heads, held.d});
-  each(held, begin, end, rows.data(),
+  each(held, view.data, begin, end, rows.data(),
        [](const std::byte* inside, std::byte* outside, std::uint64_t bytes) { std::memcpy(outside, inside, bytes); });
   return rows.take();
+}
+
+Runs runs_of(const StateView& view, std::uint64_t row, std::uint64_t begin, std::uint64_t count) {
+  const Sequence held = sequence(view, row);
+  if (count > held.positions || begin > held.positions - count) check_places(held, view, begin, begin + count);
+  Runs runs{{}, count * held.d * held.element_bytes, {1, held.heads, count, held.d}};
+  for (std::uint64_t head = 0; head < held.heads; ++head) runs.offsets.push_back(held.at(begin, head, 0));
+  return runs;
 }
 
 void put_rows(const StateView& view, std::uint64_t row, std::uint64_t begin, const Tensor& rows) {
@@ -162,7 +170,7 @@ void put_rows(const StateView& view, std::uint64_t row, std::uint64_t begin, con
                         type_text(rows.type->held, rows.shape),
                     view.declared->name);
   }
-  each(held, begin, begin + count, rows.bytes.data,
+  each(held, view.data, begin, begin + count, rows.bytes.data,
        [](std::byte* inside, const std::byte* outside, std::uint64_t bytes) { std::memcpy(inside, outside, bytes); });
 }
 

@@ -33,6 +33,15 @@ Tensor rows_of(const StateView& view, std::uint64_t row, std::uint64_t begin, st
 /** Copy rows to the positions from `begin` on. Throws a run error: as above, or they do not fit. */
 void put_rows(const StateView& view, std::uint64_t row, std::uint64_t begin, const Tensor& rows);
 
+/** Where some positions of a sequence lie in a state of the plain layout: side by side for each head. */
+struct Runs {
+  std::vector<std::uint64_t> offsets;  // of each head, in bytes
+  std::uint64_t bytes;                 // of each
+  Shape sizes;                         // of a state that has these alone
+};
+/** Throws a run error: there is no such sequence or position. */
+Runs runs_of(const StateView& view, std::uint64_t row, std::uint64_t begin, std::uint64_t count);
+
 /** The states of loaded sub-modules in all slots, each with room for its largest size.
 
 Memory is used where a request has written. Sub-modules come and go in one thread while another one begins requests.

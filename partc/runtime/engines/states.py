@@ -15,10 +15,12 @@ says (`partc.format.layouts`): `rows_of` and `put_rows` turn one form into the o
 
 from __future__ import annotations
 
+import math
 import mmap
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -152,17 +154,45 @@ def put_rows(state: State, array: Array, row: int, begin: int, rows: Array) -> N
     """
     held = _sequence(state, array, row)
     place = _places(state, array, begin, begin + len(rows))
-    expected = (len(rows), *held.shape[-2:])
-    if (rows.shape, rows.dtype) != (expected, held.dtype):
-        message = f"expected rows {held.dtype}{list(expected)}, found {rows.dtype}{list(rows.shape)}"
-        raise RunError(message, where=state.name)
+    check_rows(state, rows, held.shape[-2:])
     held[place] = rows
+
+
+def check_rows(state: State, rows: Array, sizes: Sequence[int]) -> None:
+    """Refuse rows that are not `[rows, heads, d]` of a state with these sizes, or of another element type."""
+    expected, dtype = (len(rows), *sizes), DTYPES[state.dtype]
+    if (rows.shape, rows.dtype) != (expected, dtype):
+        message = f"expected rows {dtype}{list(expected)}, found {rows.dtype}{list(rows.shape)}"
+        raise RunError(message, where=state.name)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Where some positions of a sequence lie in a state of the plain layout: side by side for each head."""
+
+    firsts: list[int]
+    """Head → its first number, counted from the beginning of the state."""
+    sizes: tuple[int, int, int]
+    """Heads, positions, d."""
+
+
+def runs_of(state: State, sizes: Sequence[int], row: int, begin: int, end: int) -> Runs:
+    """Where positions begin to end (exclusive) of a sequence lie; `sizes`: of the state, as an engine holds it.
+
+    Raises:
+        RunError: the request has no such sequence, or the state no such positions.
+    """
+    _check_sequence(state, sizes, row)
+    one = (1, math.prod(sizes[1:])) if state.kind == "whole" or len(sizes) < 3 else sizes[1:]
+    heads, positions, d = math.prod(one[:-2]), one[-2], one[-1]
+    _check_positions(state, positions, begin, end)
+    firsts = [((row * heads + head) * positions + begin) * d for head in range(heads)]
+    return Runs(firsts, (heads, end - begin, d))
 
 
 def _sequence(state: State, array: Array, row: int) -> Array:
     """A view of one sequence, `[positions, heads, d]`; in panels `[panels, PANEL, heads, d]`."""
-    if not 0 <= row < array.shape[0]:
-        raise RunError(f"there is no sequence {row} of {array.shape[0]}", where=state.name)
+    _check_sequence(state, array.shape, row)
     one: Array = array[row, ...]  # a view even where a sequence has a single number
     if state.layout == "panels":
         return one.transpose(1, 3, 0, 2)
@@ -172,12 +202,20 @@ def _sequence(state: State, array: Array, row: int) -> Array:
 
 def _places(state: State, array: Array, begin: int, end: int) -> Any:
     """The index of positions begin to end (exclusive) in what `_sequence` gives."""
-    most = _positions(state, array)
-    if not 0 <= begin <= end <= most:
-        raise RunError(f"rows {begin} to {end} are none of its {most}", where=state.name)
+    _check_positions(state, _positions(state, array), begin, end)
     if state.layout == "panels":
         return np.divmod(np.arange(begin, end), PANEL)
     return slice(begin, end)
+
+
+def _check_sequence(state: State, sizes: Sequence[int], row: int) -> None:
+    if not 0 <= row < sizes[0]:
+        raise RunError(f"there is no sequence {row} of {sizes[0]}", where=state.name)
+
+
+def _check_positions(state: State, most: int, begin: int, end: int) -> None:
+    if not 0 <= begin <= end <= most:
+        raise RunError(f"rows {begin} to {end} are none of its {most}", where=state.name)
 
 
 def _positions(state: State, array: Array) -> int:

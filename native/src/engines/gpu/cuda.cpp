@@ -242,14 +242,16 @@ class CudaDriver : public Driver {
     return std::make_shared<CudaMemory>(session_, held(*buffer).address + offset, bytes, buffer);
   }
 
-  void write(const Memory& buffer, const std::byte* data, std::uint64_t bytes) const override {
+  void write(const Memory& buffer, std::uint64_t offset, const std::byte* data, std::uint64_t bytes) const override {
     session_->enter();
-    cuda().call(cuda().copy_there, held(buffer).address, static_cast<const void*>(data), static_cast<std::size_t>(bytes));
+    cuda().call(cuda().copy_there, held(buffer).address + offset, static_cast<const void*>(data),
+                static_cast<std::size_t>(bytes));
   }
 
-  void read(const Memory& buffer, std::byte* data, std::uint64_t bytes) const override {
+  void read(const Memory& buffer, std::uint64_t offset, std::byte* data, std::uint64_t bytes) const override {
     session_->enter();
-    cuda().call(cuda().copy_back, static_cast<void*>(data), held(buffer).address, static_cast<std::size_t>(bytes));
+    cuda().call(cuda().copy_back, static_cast<void*>(data), held(buffer).address + offset,
+                static_cast<std::size_t>(bytes));
   }
 
   void clear(const Memory& buffer) const override {

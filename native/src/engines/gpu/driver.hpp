@@ -78,10 +78,10 @@ class Driver {
   virtual Buffer allocate(std::uint64_t bytes) const = 0;
   /** A part of a buffer, which begins at a multiple of 512 bytes. */
   virtual Buffer part(const Buffer& buffer, std::uint64_t offset, std::uint64_t bytes) const = 0;
-  /** Copy to the beginning of a buffer; `data` may be changed afterwards. */
-  virtual void write(const Memory& buffer, const std::byte* data, std::uint64_t bytes) const = 0;
-  /** Copy the beginning of a buffer, after all work before it. */
-  virtual void read(const Memory& buffer, std::byte* data, std::uint64_t bytes) const = 0;
+  /** Copy to a buffer, from byte `offset` on; `data` may be changed afterwards. */
+  virtual void write(const Memory& buffer, std::uint64_t offset, const std::byte* data, std::uint64_t bytes) const = 0;
+  /** Copy a buffer from byte `offset` on, after all work before it. */
+  virtual void read(const Memory& buffer, std::uint64_t offset, std::byte* data, std::uint64_t bytes) const = 0;
   /** Make a buffer zeros. */
   virtual void clear(const Memory& buffer) const = 0;
   virtual std::unique_ptr<const Launches> prepare(CodePtr code, std::vector<Start> starts) const = 0;

@@ -113,13 +113,13 @@ std::vector<Tensor> GpuEngine::step(const build::Submodule& module, const Prepar
     const Copied& input = prepared.inputs[i];
     check_input(module.inputs[i], inputs[i], *sizes.inputs[i].type, sizes.inputs[i].shape);
     sizes.inputs[i].fill(input.here.data(), inputs[i]);
-    driver_->write(*input.there, input.here.data(), input.here.bytes());
+    driver_->write(*input.there, 0, input.here.data(), input.here.bytes());
   }
   prepared.call.launches->start();
   std::vector<Tensor> outputs;
   for (std::size_t i = 0; i < sizes.outputs.size(); ++i) {
     const Copied& output = prepared.call.outputs[i];
-    driver_->read(*output.there, output.here.data(), output.here.bytes());
+    driver_->read(*output.there, 0, output.here.data(), output.here.bytes());
     outputs.push_back(sizes.outputs[i].cut(output.here.data()));
   }
   return outputs;
@@ -127,15 +127,26 @@ std::vector<Tensor> GpuEngine::step(const build::Submodule& module, const Prepar
 
 Tensor GpuEngine::read_rows(const std::string& submodule, std::uint64_t slot, const std::string& state,
                             std::uint64_t row, std::uint64_t begin, std::uint64_t end) {
-  return rows_of(fetched(loaded(submodule), slot, state).view, row, begin, end);
+  const build::Submodule& module = loaded(submodule);
+  const std::uint64_t count = end < begin ? 0 : end - begin;
+  const Window rows = window(module, slot, state, row, begin, count);
+  guarded(module, [&] {
+    for (std::size_t head = 0; count && head < rows.runs.offsets.size(); ++head)
+      driver_->read(*rows.buffer, rows.runs.offsets[head], rows.copy.data() + head * rows.runs.bytes, rows.runs.bytes);
+  });
+  return rows_of(rows.view, 0, 0, count);
 }
 
 void GpuEngine::write_rows(const std::string& submodule, std::uint64_t slot, const std::string& state,
                            std::uint64_t row, std::uint64_t begin, const Tensor& rows) {
   const build::Submodule& module = loaded(submodule);
-  const Fetched held = fetched(module, slot, state);
-  put_rows(held.view, row, begin, rows);
-  guarded(module, [&] { driver_->write(*held.buffer, held.copy.data(), held.copy.bytes()); });
+  const std::uint64_t count = rows.shape.empty() ? 0 : rows.shape[0];
+  const Window held = window(module, slot, state, row, begin, count);
+  put_rows(held.view, 0, 0, rows);
+  guarded(module, [&] {
+    for (std::size_t head = 0; count && head < held.runs.offsets.size(); ++head)
+      driver_->write(*held.buffer, held.runs.offsets[head], held.copy.data() + head * held.runs.bytes, held.runs.bytes);
+  });
 }
 
 /** Everything for calls of one function by one slot. */
@@ -169,20 +180,19 @@ const std::vector<GpuEngine::Copied>& GpuEngine::inputs_of(const build::Submodul
   return inputs_[{module.name, entry}] = std::move(inputs);
 }
 
-GpuEngine::Fetched GpuEngine::fetched(const build::Submodule& module, std::uint64_t slot,
-                                      const std::string& state) const {
+GpuEngine::Window GpuEngine::window(const build::Submodule& module, std::uint64_t slot, const std::string& state,
+                                    std::uint64_t row, std::uint64_t begin, std::uint64_t count) const {
   const auto declared = std::ranges::find(module.states, state, &build::State::name);
   if (declared == module.states.end()) throw run_error("no state '" + state + "' is loaded", module.name, "", "bug");
-  Fetched held;
-  {
-    const std::lock_guard lock(changing_);
-    held.buffer = states_.at({module.name, slot})[static_cast<std::size_t>(declared - module.states.begin())];
-  }
   const kernel_plan::KernelTensor tensor = fixed(build::buffer_of(*declared), build_->dims);
-  held.copy = Pages(bytes_of_tensor(tensor));
-  guarded(module, [&] { driver_->read(*held.buffer, held.copy.data(), held.copy.bytes()); });
-  held.view = {&*declared, held.copy.data(), tensor.shape, element_type(tensor.dtype)->bytes};
-  return held;
+  const std::uint64_t element_bytes = element_type(tensor.dtype)->bytes;
+  Window found;
+  found.runs = runs_of({&*declared, nullptr, tensor.shape, element_bytes}, row, begin, count);
+  found.copy = Pages(found.runs.offsets.size() * found.runs.bytes);
+  found.view = {&*declared, found.copy.data(), found.runs.sizes, element_bytes};
+  const std::lock_guard lock(changing_);
+  found.buffer = states_.at({module.name, slot})[static_cast<std::size_t>(declared - module.states.begin())];
+  return found;
 }
 
 Buffer GpuEngine::allocate(std::uint64_t bytes) const {
@@ -202,7 +212,7 @@ std::vector<Buffer> GpuEngine::read_weights(const std::string& path,
     for (const safetensors::Entry& entry : entries) {
       buffers.push_back(allocate(entry.bytes));
       const auto* data = reinterpret_cast<const std::byte*>(content.data() + entry.offset);
-      driver_->write(*buffers.back(), data, entry.bytes);
+      driver_->write(*buffers.back(), 0, data, entry.bytes);
     }
     return buffers;
   });

@@ -54,9 +54,10 @@ class GpuEngine : public Engine {
     const Call& call;
     const std::vector<Copied>& inputs;
   };
-  /** A state in a slot, and a copy of it. */
-  struct Fetched {
+  /** Some rows of a state in a slot: where they lie on the device, and a state here that has these alone. */
+  struct Window {
     Buffer buffer;
+    Runs runs;
     Pages copy;
     StateView view;
   };
@@ -69,7 +70,8 @@ class GpuEngine : public Engine {
   const std::vector<Copied>& inputs_of(const build::Submodule& module, const Entry& entry);
   std::vector<Tensor> step(const build::Submodule& module, const Prepared& prepared, const Sizes& sizes,
                            const std::vector<Tensor>& inputs) const;
-  Fetched fetched(const build::Submodule& module, std::uint64_t slot, const std::string& state) const;
+  Window window(const build::Submodule& module, std::uint64_t slot, const std::string& state, std::uint64_t row,
+                std::uint64_t begin, std::uint64_t count) const;
   template <class Act>
   auto guarded(const build::Submodule& module, Act act) const;
   Buffer allocate(std::uint64_t bytes) const;

@@ -24,7 +24,7 @@ GpuLibrary::GpuLibrary(const Driver& driver, const build::Build& build, const st
     for (const kernel_plan::KernelConstant& constant : plan_.constants) {
       const std::string& data = constant.data.data;
       constants_.push_back(driver.allocate(data.size()));
-      driver.write(*constants_.back(), reinterpret_cast<const std::byte*>(data.data()), data.size());
+      driver.write(*constants_.back(), 0, reinterpret_cast<const std::byte*>(data.data()), data.size());
     }
   } catch (const DriverError& error) {
     throw bundle_error(driver.name() + " does not take it: " + error.text, folder + "/" + name, kRecompile);

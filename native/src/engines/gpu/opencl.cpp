@@ -263,12 +263,12 @@ class OpenClDriver : public Driver {
     return std::make_shared<ClMemory>(session_, object, bytes, buffer);
   }
 
-  void write(const Memory& buffer, const std::byte* data, std::uint64_t bytes) const override {
-    copy(cl().write, buffer, static_cast<const void*>(data), bytes);
+  void write(const Memory& buffer, std::uint64_t offset, const std::byte* data, std::uint64_t bytes) const override {
+    copy(cl().write, buffer, offset, static_cast<const void*>(data), bytes);
   }
 
-  void read(const Memory& buffer, std::byte* data, std::uint64_t bytes) const override {
-    copy(cl().read, buffer, static_cast<void*>(data), bytes);
+  void read(const Memory& buffer, std::uint64_t offset, std::byte* data, std::uint64_t bytes) const override {
+    copy(cl().read, buffer, offset, static_cast<void*>(data), bytes);
   }
 
   void clear(const Memory& buffer) const override {
@@ -286,10 +286,10 @@ class OpenClDriver : public Driver {
 
  private:
   template <class Copy, class Data>
-  void copy(const Copy& function, const Memory& buffer, Data* data, std::uint64_t bytes) const {
+  void copy(const Copy& function, const Memory& buffer, std::uint64_t offset, Data* data, std::uint64_t bytes) const {
     Event* const* const none = nullptr;
     Event** const untold = nullptr;
-    cl().call(function, session_->queue, held(buffer).object, kIsBlocking, std::size_t{0},
+    cl().call(function, session_->queue, held(buffer).object, kIsBlocking, static_cast<std::size_t>(offset),
               static_cast<std::size_t>(bytes), data, 0u, none, untold);
   }
   std::string log_of(Program* program) const {

@@ -65,11 +65,11 @@ class Driver(Protocol):
     def part(self, buffer: Buffer, offset: int, size: int) -> Buffer:
         """A part of a buffer, which begins at a multiple of `PART_BYTES`."""
 
-    def write(self, buffer: Buffer, array: Array) -> None:
-        """Copy a contiguous array to the beginning of a buffer; it may be changed afterwards."""
+    def write(self, buffer: Buffer, array: Array, offset: int = 0) -> None:
+        """Copy a contiguous array to a buffer, from byte `offset` on; it may be changed afterwards."""
 
-    def read(self, buffer: Buffer, array: Array) -> None:
-        """Copy the beginning of a buffer to a contiguous array, after all work before it."""
+    def read(self, buffer: Buffer, array: Array, offset: int = 0) -> None:
+        """Copy a buffer from byte `offset` on to a contiguous array, after all work before it."""
 
     def clear(self, buffer: Buffer) -> None:
         """Make a buffer zeros."""

@@ -97,17 +97,17 @@ class CudaDriver:
         """See `Driver`."""
         return _Memory(buffer.address + offset, size, buffer)
 
-    def write(self, buffer: _Memory, array: Array) -> None:
+    def write(self, buffer: _Memory, array: Array, offset: int = 0) -> None:
         """See `Driver`."""
         self._enter()
         source, size = c_void_p(array.ctypes.data), c_size_t(array.nbytes)
-        self._call("cuMemcpyHtoD_v2", c_uint64(buffer.address), source, size)
+        self._call("cuMemcpyHtoD_v2", c_uint64(buffer.address + offset), source, size)
 
-    def read(self, buffer: _Memory, array: Array) -> None:
+    def read(self, buffer: _Memory, array: Array, offset: int = 0) -> None:
         """See `Driver`."""
         self._enter()
         target, size = c_void_p(array.ctypes.data), c_size_t(array.nbytes)
-        self._call("cuMemcpyDtoH_v2", target, c_uint64(buffer.address), size)
+        self._call("cuMemcpyDtoH_v2", target, c_uint64(buffer.address + offset), size)
 
     def clear(self, buffer: _Memory) -> None:
         """See `Driver`."""

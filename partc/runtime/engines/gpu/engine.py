@@ -2,7 +2,7 @@
 
 Weights, states and everything between inputs and outputs lie on the device. A step copies its inputs there, starts the
 launches of its function, which were prepared when a slot first used it, and copies its outputs back. States have the
-largest batch; an entry with fewer sequences uses the beginning of each.
+largest batch; an entry with fewer sequences uses the beginning of each. Rows of states travel head by head.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from partc.runtime.engines.gpu.library import GpuLibrary, open_gpu_library
 from partc.runtime.engines.memory import aligned_zeros, map_tensors
 from partc.runtime.engines.plan_checks import check_function, weight_tensor
 from partc.runtime.engines.shared_steps import run_apart
-from partc.runtime.engines.states import put_rows, rows_of
+from partc.runtime.engines.states import check_rows, runs_of
 from partc.runtime.engines.weights import Weights
 
 
@@ -154,18 +154,25 @@ class GpuEngine:
         """See `Engine`."""
         module = loaded(submodule, self._modules)
         declared, buffer = self._state(module, slot, state)
+        runs = runs_of(declared, declared.buffer.sizes(self._role.dims), row, begin, end)
+        found = np.empty(runs.sizes, DTYPES[declared.dtype])
         with self._guarded(module):
-            array = self._fetched(declared, buffer)
-        return rows_of(declared, array, row, begin, end)
+            for first, part in zip(runs.firsts, found, strict=True):
+                if part.size:
+                    self._driver.read(buffer, part, first * part.itemsize)
+        return np.ascontiguousarray(found.swapaxes(0, 1))
 
     def write_rows(self, submodule: str, slot: int, state: str, row: int, begin: int, rows: Array) -> None:
         """See `Engine`."""
         module = loaded(submodule, self._modules)
         declared, buffer = self._state(module, slot, state)
+        runs = runs_of(declared, declared.buffer.sizes(self._role.dims), row, begin, begin + len(rows))
+        check_rows(declared, rows, (runs.sizes[0], runs.sizes[2]))
+        parts = np.ascontiguousarray(rows.swapaxes(0, 1))
         with self._guarded(module):
-            array = self._fetched(declared, buffer)
-            put_rows(declared, array, row, begin, rows)
-            self._driver.write(buffer, array)
+            for first, part in zip(runs.firsts, parts, strict=True):
+                if part.size:
+                    self._driver.write(buffer, part, first * part.itemsize)
 
     @contextmanager
     def _guarded(self, module: Submodule) -> Iterator[None]:
@@ -239,11 +246,6 @@ class GpuEngine:
         if name not in declared:
             raise RunError(f"no state {name!r} is loaded", where=module.name, cause="bug")
         return declared[name], self._states[module.name, slot][name]
-
-    def _fetched(self, state: State, buffer: Buffer) -> Array:
-        array = np.zeros(state.buffer.sizes(self._role.dims), DTYPES[state.dtype])
-        self._driver.read(buffer, array)
-        return array
 
     def _allocate(self, size: int) -> Buffer:
         try:

@@ -97,13 +97,13 @@ class OpenClDriver:
         handle = self._made("clCreateSubBuffer", buffer.handle, c_uint64(1), c_uint(_REGION), region)
         return self._kept("clReleaseMemObject", _Memory(handle, size, buffer))
 
-    def write(self, buffer: _Memory, array: Array) -> None:
+    def write(self, buffer: _Memory, array: Array, offset: int = 0) -> None:
         """See `Driver`."""
-        self._copy("clEnqueueWriteBuffer", buffer, array)
+        self._copy("clEnqueueWriteBuffer", buffer, array, offset)
 
-    def read(self, buffer: _Memory, array: Array) -> None:
+    def read(self, buffer: _Memory, array: Array, offset: int = 0) -> None:
         """See `Driver`."""
-        self._copy("clEnqueueReadBuffer", buffer, array)
+        self._copy("clEnqueueReadBuffer", buffer, array, offset)
 
     def clear(self, buffer: _Memory) -> None:
         """See `Driver`."""
@@ -173,10 +173,10 @@ class OpenClDriver:
                     return device
         raise DriverError("OpenCL has no device here; `clinfo` lists them")
 
-    def _copy(self, name: str, buffer: _Memory, array: Array) -> None:
+    def _copy(self, name: str, buffer: _Memory, array: Array, offset: int) -> None:
         memory, size = c_void_p(array.ctypes.data), c_size_t(array.nbytes)
-        waits = c_uint(1)
-        self._call(name, self._queue, buffer.handle, waits, c_size_t(0), size, memory, c_uint(0), None, None)
+        waits, none = c_uint(1), c_uint(0)
+        self._call(name, self._queue, buffer.handle, waits, c_size_t(offset), size, memory, none, None, None)
 
     def _kept(self, release: str, made: _Made) -> _Made:
         """The object, which is released when nobody has it."""

@@ -30,8 +30,9 @@ from targets.tvm.operators.reading import array, dtype_of, has
 
 LANES = 64
 """Keys at a time, and columns of values."""
-_FEW_GROUPS, _FEW_QUERIES = 4, 64
-"""Groups of a block where there are more queries than these to keep a GPU at work; else as many as a block may have."""
+_FEW_GROUPS, _MOST_GROUPS, _FEW_QUERIES = 4, 8, 64
+"""Groups of a block: few where there are more queries than these to keep a GPU at work, else as many as may be. With
+1,024 threads registers would not do."""
 LOWEST = -3.4e38
 
 
@@ -67,7 +68,8 @@ def _emit(
 
 def groups_of(z: Sizes, threads: int) -> int:
     """Groups of threads of a block of so many threads at most."""
-    return threads // LANES if z.batch * z.heads * z.rows <= _FEW_QUERIES else _FEW_GROUPS
+    most = min(threads // LANES, _MOST_GROUPS)
+    return most if z.batch * z.heads * z.rows <= _FEW_QUERIES else _FEW_GROUPS
 
 
 def attend(z: Sizes, groups: int) -> Any:
