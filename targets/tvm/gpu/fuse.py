@@ -55,7 +55,7 @@ def _normalised_product(f: Fuser, node: Node) -> Node | None:
         return None
     if math.prod(int(size) for size in (x.shape or ())[:-1]) > MOST_ROWS:
         return None
-    attributes = {**node.attributes, "epsilon": norm.attributes.get("epsilon", 1e-5)}
+    attributes = {**node.attributes, "epsilon": norm.attributes["epsilon"]}
     operands = [norm.inputs[0], *node.inputs[1:], norm.inputs[1]]
     return Node(_PLAIN.get(node.op, node.op), operands, node.outputs, attributes, node.scope)
 
@@ -73,9 +73,11 @@ def _is_product(f: Fuser, node: Node) -> bool:
 def _is_plain(norm: Node) -> bool:
     """Whether a norm is that of the last axis, of float32, by one factor a column."""
     x, factors = norm.operand(0), norm.operand(1)
-    axis = norm.attributes.get("axis", -1)
-    last = axis in (-1, len(x.shape or ()) - 1)
-    return last and x.dtype == factors.dtype == "f32" and factors.shape == (x.shape or ())[-1:]
+    if norm.attributes.get("axis", -1) not in (-1, len(x.shape or ()) - 1) or not norm.attributes.get(
+        "epsilon"
+    ):
+        return False
+    return x.dtype == factors.dtype == "f32" and factors.shape == (x.shape or ())[-1:]
 
 
 def _join_attention(f: Fuser) -> None:

@@ -22,7 +22,7 @@ from partc.errors import InternalError, UserError
 from partc.format.gpu_code import CUBIN_FILE, OPENCL_FILE, digest_line
 from partc.scratch import scratch_folder
 from targets.tvm.elf import CUDA, read_elf
-from targets.tvm.gpu.kernels import tensor_product
+from targets.tvm.gpu.kernels import tensor_weights
 from targets.tvm.machine import Machine
 from targets.tvm.process import run_tool
 from targets.tvm.toolchain import Nvcc, Toolchain
@@ -71,7 +71,7 @@ def _machine_code(source: str, digest: bytes, machine: Machine, tools: Toolchain
     constant = f'extern "C" __constant__ unsigned char partc_kernels[{len(digest)}] = {{{listed}}};\n'
     with scratch_folder("cuda") as folder:
         binary = folder / CUBIN_FILE
-        (folder / "kernels.cu").write_text(tensor_product.SOURCE + source + constant)
+        (folder / "kernels.cu").write_text(tensor_weights.SOURCE + source + constant)
         command = [*tools.nvcc.command, "--cubin", "-O3", f"-arch={machine.cuda}", "-o", str(binary)]
         if problem := run_tool([*command, str(folder / "kernels.cu")], _SECONDS).problem:
             raise _failed(problem, tools.nvcc)

@@ -29,6 +29,13 @@ from targets.tvm.machine import machine_of  # noqa: E402
 
 MACHINE = machine_of("x86_64", "", (), "cuda", "sm_80")
 FORMATS = ("int4", "int8", "float32")
+SIZES = (
+    (33, 100, 70),
+    (17, 37, 33),
+    pytest.param(5, 64, 40, marks=pytest.mark.slow),
+    pytest.param(70, 96, 16, marks=pytest.mark.slow),
+)
+"""Rows, depth, columns: parts of tiles, of blocks of the depth and of panels."""
 Weight = tuple[Array, Array]
 """As the kernel reads it, and its numbers [N, K] in float64."""
 
@@ -101,7 +108,7 @@ def close(found: Array, right: Array) -> None:
 
 
 @pytest.mark.parametrize("stored", FORMATS)
-@pytest.mark.parametrize(("M", "K", "N"), [(5, 64, 40), (33, 100, 70), (70, 96, 16), (17, 37, 33)])
+@pytest.mark.parametrize(("M", "K", "N"), SIZES)
 def test_a_product(stored: str, M: int, K: int, N: int, tmp_path: Path) -> None:
     x, (packed, w), y = numbers(M, K), weight(stored, N, K), np.full((M, N), np.nan, np.float32)
     computed(product.plain_product(shape(stored, M, K, N)), x, [packed], [y], tmp_path)

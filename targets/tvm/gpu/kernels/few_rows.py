@@ -16,6 +16,7 @@ from typing import Any
 from tvm.script import tirx as T
 
 from partc.ir.panels import BLOCK, LANES
+from partc.ir.weight_formats import by_bits
 from targets.tvm.gpu.kernels.shapes import Finish, Matrix, Shape, parameters_of, scaled, select
 from targets.tvm.gpu.kernels.threads import gpu_func, half_bits, in_pairs, local, shared, wait
 from targets.tvm.kernels.script import Buffer, Expr, store
@@ -120,7 +121,8 @@ class _Panel:
             for number in range(len(matrices)):
                 for c in range(_WIDE):
                     store(self._sums[number], [r, c], T.float32(0))
-        steps, step_of = {"int4": self._of4, "int8": self._of8}.get(s.stored, self._of_floats)(s)
+        make = self._of_floats if s.bits is None else by_bits(s.bits, int4=self._of4, int8=self._of8)
+        steps, step_of = make(s)
         whole = steps // _WARPS
 
         def add(step: Expr) -> None:

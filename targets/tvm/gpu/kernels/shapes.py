@@ -10,6 +10,7 @@ from typing import Any
 from tvm.script import tirx as T
 
 from partc.ir.panels import LANES, panels_shape
+from partc.ir.weight_formats import by_bits
 from targets.tvm.kernels.script import Buffer, Expr
 from targets.tvm.layout import PANEL
 
@@ -34,10 +35,15 @@ class Shape:
     """Of the RMS norm that x goes through first; 0: of none. Its factors are the last tensor that a kernel reads."""
 
     @property
+    def bits(self) -> int | None:
+        """Of a quantised weight; None for floats."""
+        return int(self.stored[3:]) if self.stored.startswith("int") else None
+
+    @property
     def weight(self) -> tuple[tuple[int, ...], str]:
         """Shape and type of the weight."""
-        if self.stored.startswith("int"):
-            return panels_shape(self.N, self.depth, int(self.stored[3:])), "int32"
+        if self.bits is not None:
+            return panels_shape(self.N, self.depth, self.bits), "int32"
         return (math.ceil(self.N / PANEL), self.K, PANEL), self.stored
 
     @property
@@ -48,7 +54,7 @@ class Shape:
     @property
     def has_block_scales(self) -> bool:
         """Whether a column has a scale for every block of its depth, and not one for all."""
-        return self.stored == "int4"
+        return self.bits is not None and by_bits(self.bits, int4=True, int8=False)
 
 
 class Matrix:
@@ -89,6 +95,6 @@ def select(counts: Sequence[int], place: Expr, write: Callable[[int, Expr], None
 
 def scaled(s: Shape, w: Any, total: Expr, column: Expr) -> Expr:
     """A sum over all of the depth times the scale of its column, where there is one."""
-    if s.stored != "int8":
+    if s.bits is None or s.has_block_scales:
         return total
     return total * T.reinterpret("float32", w[column // LANES, 1, column % LANES])

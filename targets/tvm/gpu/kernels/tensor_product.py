@@ -28,36 +28,13 @@ from tvm.script import tirx as T
 
 from partc.ir.panels import BLOCK, LANES
 from targets.tvm.gpu.kernels.shapes import Finish, Shape, parameters_of, scaled, select
-from targets.tvm.gpu.kernels.threads import gpu_func, half_bits, local, shared, wait
+from targets.tvm.gpu.kernels.tensor_weights import Row, take_pair, weights_of
+from targets.tvm.gpu.kernels.threads import gpu_func, local, shared, wait
 from targets.tvm.kernels.script import Buffer, Expr, store
 
 _PARTS_OF_X = 3
 _TOGETHER = 2
 """Tiles of 8 rows whose sums a thread has in hand."""
-_PARTS = {"float32": 3, "float16": 2}
-"""Numbers of bfloat16 that a weight is the sum of, where it is not one."""
-_HIGH = 0xFFFF0000
-
-SOURCE = """\
-static __device__ __forceinline__ void partc_multiply(float* sums, const unsigned* w, const unsigned* x) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%0, %1, %2, %3};"
-      : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])
-      : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x[0]), "r"(x[1]));
-}
-static __device__ __forceinline__ void partc_multiply_first(float* sums, const unsigned* w, const unsigned* x) {
-  asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, "
-      "{%10, %10, %10, %10};"
-      : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])
-      : "r"(w[0]), "r"(w[1]), "r"(w[2]), "r"(w[3]), "r"(x[0]), "r"(x[1]), "f"(0.0f));
-}
-static __device__ __forceinline__ unsigned partc_weights_of_4_bits(unsigned pair) {
-  unsigned weights;  // 128 + n, less 136
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(weights) : "r"(pair | 0x43004300u), "r"(0x3f803f80u), "r"(0xc308c308u));
-  return weights;
-}
-"""
-"""What kernels call: CUDA has no name of its own for either."""
 
 
 @dataclass(frozen=True)
@@ -162,15 +139,9 @@ class _Tile:
         self._thread = T.bind(warp * 32 + lane)
         self._row, self._quarter = T.bind(lane // 4), T.bind(lane % 4)
         self._across, self._deep = T.bind(warp % split.across), T.bind(warp // split.across)
-        self._parts = _PARTS.get(s.stored, 1)
-        panels = self._panels = split.panels * weights
-        self._totals = local((panels, split.rows // 8, 4))
-        is_whole = s.stored.startswith("int")
-        self._raw = (
-            local((panels, 2 if s.stored == "int4" else 4), "int32") if is_whole else local((panels, 2, 8))
-        )
-        self._scales = local((panels, 2))
-        self._fragments = local((panels, self._parts, 2, 4), "uint32")
+        self._panels = split.panels * weights
+        self._totals = local((self._panels, split.rows // 8, 4))
+        self._held = weights_of(s, self._panels, self._row, self._quarter)
         self._turns = math.ceil(split.rows * 4 * split.deep / split.threads)
         self._numbers = local((self._turns, 8))
 
@@ -187,11 +158,11 @@ class _Tile:
         self._load_x(x, T.int32(0))
         with T.serial(steps) as step:
             for panel in range(self._panels):
-                self._convert(panel)
+                self._held.convert(panel)
             self._take_apart(pieces)
             wait()
             following = T.bind(T.min(step + 1, steps - 1))
-            scales = self._scales_of_this_step()
+            scales = self._held.scales()
             load(following)
             self._load_x(x, following)
             self._multiply(pieces, scales)
@@ -210,7 +181,7 @@ class _Tile:
             quarter, row, block = self._unit(turn)
             first = T.bind(step * split.step + block * BLOCK + quarter * 8)
             own = T.bind(T.min(self._tile * split.rows + row, s.M - 1))
-            _load_row(s, x, own, first, _Row(self._numbers, (turn,)), s.K % split.step == 0)
+            _load_row(s, x, own, first, Row(self._numbers, (turn,)), s.K % split.step == 0)
 
     def _take_apart(self, pieces: Buffer) -> None:
         """The parts of x of a step, in the order in which threads multiply them."""
@@ -220,18 +191,9 @@ class _Tile:
                 words = local((4,), "uint32")
                 for word in range(4):
                     number = word // 2 * 4 + word % 2
-                    found = _take(_Row(self._numbers, (turn,)), number, part < _PARTS_OF_X - 1)
+                    found = take_pair(Row(self._numbers, (turn,)), number, part < _PARTS_OF_X - 1)
                     store(words, [word], found)
                 store(pieces, [block, row, part, T.Ramp(quarter * 4, 1, 4)], words[T.Ramp(0, 1, 4)])
-
-    def _scales_of_this_step(self) -> Buffer:
-        """A copy, since those of the next step are loaded before they are needed."""
-        scales = local((self._panels, 2))
-        if self._s.has_block_scales:
-            for panel in range(self._panels):
-                for side in range(2):
-                    store(scales, [panel, side], self._scales[panel, side])
-        return scales
 
     def load(self, number: int, s: Shape, w: Buffer, group: Expr, step: Expr) -> None:
         """Fetch what this warp needs of a weight for one step."""
@@ -239,74 +201,11 @@ class _Tile:
         block = T.bind(step * split.deep + self._deep)
         for i in range(split.panels):
             panel = T.bind(group * (split.columns // LANES) + self._across * split.panels + i)
-            at = number * split.panels + i
-            match s.stored:
-                case "int4":
-                    self._load4(at, s, w, panel, block)
-                case "int8":
-                    self._load8(at, s, w, panel, block)
-                case _:
-                    self._load_floats(at, s, w, panel, block)
-
-    def _load4(self, at: int, s: Shape, w: Buffer, panel: Expr, block: Expr) -> None:
-        groups, steps, _, _ = s.weight[0]
-        step, half = T.bind(T.min(block // 2, steps - 1)), block % 2  # behind the end x is zero
-        place = (T.min(panel // 4, groups - 1), step, panel % 4)
-        first = half * 64 + self._quarter * LANES + self._row
-        for side in range(2):
-            store(self._raw, [at, side], w[(*place, first + 8 * side)])
-            column = self._row + 8 * side
-            pair = w[(*place, 128 + half * 8 + column // 2)]
-            bits = T.bitwise_and(T.shift_right(pair, column % 2 * 16), T.int32(0xFFFF))
-            store(self._scales, [at, side], half_bits(bits))
-
-    def _load8(self, at: int, s: Shape, w: Buffer, panel: Expr, block: Expr) -> None:
-        panels, words, _ = s.weight[0]
-        for j in range(4):
-            word = T.min(2 + block * 8 + self._quarter * 2 + j // 2, words - 1)
-            store(self._raw, [at, j], w[T.min(panel, panels - 1), word, self._row + j % 2 * 8])
-
-    def _load_floats(self, at: int, s: Shape, w: Buffer, panel: Expr, block: Expr) -> None:
-        own, first = T.bind(T.min(panel, s.panels - 1)), T.bind(block * BLOCK + self._quarter * 8)
-        for side in range(2):
-            for j in range(8):
-                place = first + j if s.K % self._split.step == 0 else T.min(first + j, s.K - 1)
-                store(self._raw, [at, side, j], T.Cast("float32", w[own, place, self._row + 8 * side]))
-
-    def _convert(self, at: int) -> None:
-        """The weights of a panel as pairs of bfloat16."""
-        for m in range(2):
-            for register in range(4):
-                side, pair = register % 2, register // 2
-                place = [at, 0, m, register]
-                match self._s.stored:
-                    case "int4":
-                        word = T.shift_right(
-                            T.Cast("uint32", self._raw[at, side]), T.uint32(8 * pair + 4 * m)
-                        )
-                        nibbles = T.bitwise_and(word, T.uint32(0x000F000F))
-                        store(
-                            self._fragments,
-                            place,
-                            T.call_extern("uint32", "partc_weights_of_4_bits", nibbles),
-                        )
-                    case "int8":
-                        word = self._raw[at, m * 2 + side]
-                        one, other = (_signed_byte(word, pair + 2 * i) for i in range(2))
-                        store(self._fragments, place, _pair_of(_bits(one), _bits(other)))
-                    case _:
-                        pass
-        if not self._s.stored.startswith("int"):
-            for part in range(self._parts):
-                for m in range(2):
-                    for register in range(4):
-                        numbers = _Row(self._raw, (at, register % 2))
-                        word = _take(numbers, m * 4 + register // 2, part < self._parts - 1)
-                        store(self._fragments, [at, part, m, register], word)
+            self._held.load(number * split.panels + i, s, w, panel, block)
 
     def _multiply(self, pieces: Buffer, scales: Buffer) -> None:
         products = sorted(
-            ((i, j) for i in range(self._parts) for j in range(_PARTS_OF_X) if i + j < _PARTS_OF_X),
+            ((i, j) for i in range(self._held.parts) for j in range(_PARTS_OF_X) if i + j < _PARTS_OF_X),
             key=lambda parts: -sum(parts),
         )
         with T.unroll(self._split.rows // 8 // _TOGETHER) as pair:
@@ -322,7 +221,9 @@ class _Tile:
                 for m in range(2):
                     function = "partc_multiply" if number or m else "partc_multiply_first"
                     for n, panel in each:  # one after the other: a sum waits for its last product
-                        _call(function, sums[n, panel, 0], self._fragments[panel, i, m, 0], x[n, j, m * 2])
+                        _call(
+                            function, sums[n, panel, 0], self._held.fragments[panel, i, m, 0], x[n, j, m * 2]
+                        )
             for n, panel in each:
                 for c in range(4):
                     total = [panel, pair * _TOGETHER + n, c]
@@ -369,43 +270,7 @@ def _call(function: str, *registers: Expr) -> None:
     T.evaluate(T.call_extern("void", function, *(T.address_of(one) for one in registers)))
 
 
-class _Row:
-    """The last axis of a buffer."""
-
-    def __init__(self, buffer: Buffer, places: tuple[Expr, ...]) -> None:
-        self.buffer, self.places = buffer, places
-
-
-def _take(numbers: _Row, j: int, rest: bool) -> Expr:
-    """The high parts of the numbers j and j + 2 as a pair of bfloat16; with `rest`, what is left stays in their place.
-
-    Cut off and not rounded: what is left is exact then, too.
-    """
-    buffer, places = numbers.buffer, numbers.places
-    words = []
-    for place in (j, j + 2):
-        number = buffer[(*places, place)]
-        words.append(T.bind(T.bitwise_and(T.reinterpret("uint32", number), T.uint32(_HIGH))))
-        if rest:
-            store(buffer, [*places, place], number - T.reinterpret("float32", words[-1]))
-    return _pair_of(*words)
-
-
-def _pair_of(low: Expr, high: Expr) -> Expr:
-    """Two words whose upper halves are bfloat16, in one."""
-    return T.bitwise_or(T.shift_right(low, T.uint32(16)), T.bitwise_and(high, T.uint32(_HIGH)))
-
-
-def _bits(number: Expr) -> Expr:
-    return T.reinterpret("uint32", number)
-
-
-def _signed_byte(word: Expr, place: int) -> Expr:
-    """Byte `place` of a word as a float32; it fits in bfloat16."""
-    return T.Cast("float32", T.shift_right(T.shift_left(word, T.int32(24 - 8 * place)), T.int32(24)))
-
-
-def _load_row(s: Shape, x: Buffer, row: Expr, first: Expr, numbers: _Row, is_whole: bool) -> None:
+def _load_row(s: Shape, x: Buffer, row: Expr, first: Expr, numbers: Row, is_whole: bool) -> None:
     """8 neighbours of a row from `first` on; zeros behind K."""
     for start in range(0, 8, 4):
         place = [*numbers.places, T.Ramp(start, 1, 4)]

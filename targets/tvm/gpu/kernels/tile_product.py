@@ -15,7 +15,7 @@ from typing import Any
 from tvm.script import tirx as T
 
 from partc.ir.panels import BLOCK, LANES, rows_of_group
-from partc.ir.weight_formats import FORMATS
+from partc.ir.weight_formats import FORMATS, by_bits
 from targets.tvm.gpu.kernels.shapes import Finish, Shape, parameters_of, scaled, select
 from targets.tvm.gpu.kernels.threads import gpu_func, half_bits, in_pairs, local, shared, wait
 from targets.tvm.kernels.script import Buffer, Expr, store
@@ -137,7 +137,7 @@ def _sums(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer)
     """total[rows]: the sums of this thread, of its row of w, over its part of the depth."""
     with T.serial(Tiles(s).rows) as r:
         store(total, [r], T.float32(0))
-    write = {"int4": _sums4, "int8": _sums8}.get(s.stored, _sums_of_floats)
+    write = _sums_of_floats if s.bits is None else by_bits(s.bits, int4=_sums4, int8=_sums8)
     write(s, x, w, place, splits, total)
     return total
 
