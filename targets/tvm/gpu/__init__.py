@@ -2,7 +2,8 @@
 
 | file | does |
 | --- | --- |
-| `kernels/` | what is worth more than TVM's own schedules: products with weights, attention, look-ups in tables |
+| `fuse.py` | nodes joined with their neighbours: a launch costs microseconds |
+| `kernels/` | what is worth more than TVM's own schedules: products, attention, recurrences, look-ups |
 | `schedule.py` | kernels without loops of their own divided among blocks and threads |
 | `launches.py` | kernels split into host and device; of the host nothing remains but the sizes of launches |
 | `languages.py` | what the device takes: OpenCL C, or machine code of one NVIDIA architecture |

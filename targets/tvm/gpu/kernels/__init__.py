@@ -1,4 +1,17 @@
-"""Kernels of GPUs that are worth more than TVM's own schedules: products with weights, attention, recurrences."""
+"""Kernels of GPUs that are worth more than TVM's own schedules.
+
+| file | does |
+| --- | --- |
+| `product.py` | which of the next three multiplies, and what writes it for nodes |
+| `few_rows.py` | products of up to 4 rows, and of rows of experts |
+| `tensor_product.py`, `tensor_weights.py` | products of many rows on tensor cores |
+| `tile_product.py` | the same without them |
+| `shapes.py` | what products have in common |
+| `attention.py`, `attention_tiles.py`, `attention_step.py` | attention: a query a block, 16 of them, one with its row |
+| `recurrent.py` | convolutions and linear attention with a state |
+| `gather.py` | rows of tables |
+| `threads.py` | the vocabulary of all: blocks, threads, what they share |
+"""
 
 from __future__ import annotations
 
