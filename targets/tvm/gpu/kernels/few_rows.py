@@ -22,7 +22,9 @@ from targets.tvm.gpu.kernels.threads import gpu_func, half_bits, in_pairs, local
 from targets.tvm.kernels.script import Buffer, Expr, store
 
 MOST_ROWS = 4
-_LANES, _WARPS = 32, 8
+_LANES, _FEW_WARPS = 32, 8
+_FEW_PANELS = 256
+"""Panels up to which a block takes twice as many threads, where it may: few blocks have few loads on the way."""
 _WIDE = 4
 """Columns of a thread."""
 _SLICES = _LANES // (LANES // _WIDE)
@@ -41,7 +43,7 @@ def few_rows(s: Shape, finish: Finish, added: tuple[int, int] | None, weights: i
     def write(blocks: Sequence[Expr], threads: Sequence[Expr], x: Buffer, *tensors: Buffer) -> None:
         matrices, extra, y = tensors[:weights], tensors[weights:-1], tensors[-1]
         extra, factors = (extra[:-1], extra[-1]) if s.epsilon else (extra, None)
-        panel = _Panel(s, s.M, x, T.int32(0), factors, threads)
+        panel = _Panel(s, s.M, warps, x, T.int32(0), factors, threads)
         panel.add(matrices, blocks[0])
 
         def whole(totals: list[Expr], row: Expr, column: Expr) -> Expr:
@@ -52,7 +54,8 @@ def few_rows(s: Shape, finish: Finish, added: tuple[int, int] | None, weights: i
         panel.gather(weights)
         panel.write(s, y, blocks[0], whole)
 
-    return gpu_func(parameters_of([s] * weights, added), (s.panels,), (_LANES, _WARPS), write)
+    warps = _warps_of(s, s.panels, weights)
+    return gpu_func(parameters_of([s] * weights, added), (s.panels,), (_LANES, warps), write)
 
 
 def few_rows_products(*shapes: Shape) -> Any:
@@ -62,7 +65,7 @@ def few_rows_products(*shapes: Shape) -> Any:
     def write(blocks: Sequence[Expr], threads: Sequence[Expr], x: Buffer, *tensors: Buffer) -> None:
         matrices, rest = tensors[: len(shapes)], tensors[len(shapes) :]
         factors, results = (rest[0], rest[1:]) if first.epsilon else (None, rest)
-        panel = _Panel(first, first.M, x, T.int32(0), factors, threads)
+        panel = _Panel(first, first.M, warps, x, T.int32(0), factors, threads)
         select(counts, blocks[0], lambda i, own: panel.add([matrices[i]], own, shapes[i]))
         panel.gather(1)  # nobody waits within a branch
 
@@ -72,8 +75,15 @@ def few_rows_products(*shapes: Shape) -> Any:
 
         select(counts, blocks[0], finish)
 
+    warps = _warps_of(first, sum(counts), 1)
     parameters = parameters_of(shapes, results=len(shapes))
-    return gpu_func(parameters, (sum(counts),), (_LANES, _WARPS), write)
+    return gpu_func(parameters, (sum(counts),), (_LANES, warps), write)
+
+
+def _warps_of(s: Shape, panels: int, weights: int) -> int:
+    """Warps of a block; what they leave behind has to fit in the memory that they share."""
+    is_wide = panels <= _FEW_PANELS and s.threads >= 2 * _LANES * _FEW_WARPS and s.M * weights <= 2
+    return 2 * _FEW_WARPS if is_wide else _FEW_WARPS
 
 
 def experts_of_rows(s: Shape, experts: int, kind: str) -> Any:
@@ -84,7 +94,7 @@ def experts_of_rows(s: Shape, experts: int, kind: str) -> Any:
     ) -> None:
         row, own = blocks
         matrix = Matrix(w, T.bind(T.max(T.min(T.Cast("int32", chosen[row]), experts - 1), 0)))
-        panel = _Panel(s, 1, x, row, None, threads)
+        panel = _Panel(s, 1, _FEW_WARPS, x, row, None, threads)
         panel.add([matrix], own)
         panel.gather(1)
         panel.write(s, y, own, lambda totals, row, column: scaled(s, matrix, totals[0], column))
@@ -95,18 +105,26 @@ def experts_of_rows(s: Shape, experts: int, kind: str) -> Any:
         "w": ((experts, *s.weight[0]), s.weight[1]),
         "y": ((s.M, s.N), "float32"),
     }
-    return gpu_func(parameters, (s.M, s.panels), (_LANES, _WARPS), write)
+    return gpu_func(parameters, (s.M, s.panels), (_LANES, _FEW_WARPS), write)
 
 
 class _Panel:
     """16 columns of a result, of all its weights, while their kernel is written."""
 
     def __init__(
-        self, s: Shape, rows: int, x: Buffer, first: Expr, factors: Buffer | None, threads: Sequence[Expr]
+        self,
+        s: Shape,
+        rows: int,
+        warps: int,
+        x: Buffer,
+        first: Expr,
+        factors: Buffer | None,
+        threads: Sequence[Expr],
     ) -> None:
         """`first`: of the `rows` rows of x; `factors`: of the norm that they go through, if they do."""
         self._s, self._rows, self._x, self._first, self._factors = s, rows, x, first, factors
         lane, warp = threads
+        self._warps = warps
         self._warp, self._thread = warp, T.bind(warp * _LANES + lane)
         self._quad, self._part = T.bind(lane % (LANES // _WIDE)), T.bind(lane // (LANES // _WIDE))
         self._sums = [local((rows, _WIDE)) for _ in range(2)]
@@ -122,19 +140,19 @@ class _Panel:
                 for c in range(_WIDE):
                     store(self._sums[number], [r, c], T.float32(0))
         make = self._of_floats if s.bits is None else by_bits(s.bits, int4=self._of4, int8=self._of8)
-        steps, step_of = make(s)
-        whole = steps // _WARPS
+        (steps, step_of), warps = make(s), self._warps
+        whole = steps // warps
 
         def add(step: Expr) -> None:
             step_of(step, matrices, panel)
 
         with T.serial(whole // _TURNS) as turn, T.unroll(_TURNS) as i:
-            add(T.bind((turn * _TURNS + i) * _WARPS + self._warp))
-        with T.serial(whole % _TURNS) as i:
-            add(T.bind((whole // _TURNS * _TURNS + i) * _WARPS + self._warp))
-        if steps % _WARPS:
-            with T.If(self._warp < steps % _WARPS), T.Then():
-                add(T.bind(whole * _WARPS + self._warp))
+            add(T.bind((turn * _TURNS + i) * warps + self._warp))
+        with T.unroll(whole % _TURNS) as i:
+            add(T.bind((whole // _TURNS * _TURNS + i) * warps + self._warp))
+        if steps % warps:
+            with T.If(self._warp < steps % warps), T.Then():
+                add(T.bind(whole * warps + self._warp))
 
     def _of4(self, s: Shape) -> tuple[int, Step]:
         half, word = self._part // 4, self._part % 4 * LANES + self._quad * _WIDE
@@ -237,7 +255,7 @@ class _Panel:
 
     def gather(self, weights: int) -> None:
         """The sums of all threads, for every row and column in some parts: [parts, rows · 16], where all see them."""
-        slices, pairs, parts = _WARPS * _SLICES, self._rows * LANES, self._parts
+        slices, pairs, parts = self._warps * _SLICES, self._rows * LANES, self._parts
         slice_ = self._warp * _SLICES + self._part
         self._rooms = [shared((slices, pairs)) for _ in range(weights)]
         for sums, room in zip(self._sums, self._rooms, strict=False):
@@ -264,7 +282,7 @@ class _Panel:
     @property
     def _parts(self) -> int:
         """Parts of the sum of a row and column, a power of two: a thread each."""
-        return 1 << ((_LANES * _WARPS // (self._rows * LANES)).bit_length() - 1)
+        return 1 << ((_LANES * self._warps // (self._rows * LANES)).bit_length() - 1)
 
     def write(self, s: Shape, y: Buffer, panel: Expr, finish: Finish) -> None:
         """The result of this panel of a product."""
@@ -282,7 +300,7 @@ class _Panel:
         """What the norm of a row multiplies it with."""
         if self._factors is None:
             return T.float32(1)
-        squares = in_pairs([self._lengths[i, row] for i in range(_WARPS * _SLICES)])
+        squares = in_pairs([self._lengths[i, row] for i in range(self._warps * _SLICES)])
         return T.bind(T.rsqrt(squares * T.float32(1 / self._s.K) + T.float32(self._s.epsilon)))
 
 
