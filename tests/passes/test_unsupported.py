@@ -18,7 +18,7 @@ from partc.pipeline.sharing import SHARING
 from partc.plan.strategies import STRATEGIES
 from passes.partition_graph import PartitionGraph, problem_of
 from targets.tvm.checks import QUANTIZED
-from targets.tvm.machine import Machine
+from targets.tvm.target import TvmTarget
 from tests.passes.models import decoder
 
 PROFILED = (
@@ -43,13 +43,13 @@ links:
 def _no_quantised_kernels_on_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let GPUs of the tvm target have no kernels of quantised weights: plans go by what a target refuses."""
 
-    def refusal(node: Node, machine: Machine) -> UserError | None:
-        if not (machine.is_gpu and node.op in QUANTIZED):
+    def refusal(target: TvmTarget, node: Node) -> UserError | None:
+        if not (target.machine.is_gpu and node.op in QUANTIZED):
             return None
         hint = "use `target: ort` for these devices, or write `quantize: none` in model.yaml"
         return UserError(f"the tvm target has no code for {node.op} on a GPU", where=node.place, hint=hint)
 
-    monkeypatch.setattr("targets.tvm.target.refusal_of", refusal)
+    monkeypatch.setattr(TvmTarget, "refusal", refusal)
 
 
 def devices_file(folder: Path, **given: str) -> str:

@@ -8,6 +8,7 @@ import pytest
 
 from partc.config.devices import load_devices
 from partc.config.profiles import profile_names
+from partc.pipeline.registry import load_target
 from targets.tvm.target import TvmTarget
 
 _ARMV8 = frozenset(["fp", "asimd", "evtstrm", "aes", "pmull", "sha1", "sha2", "crc32", "cpuid"])
@@ -64,7 +65,9 @@ def target_of(profile: str, folder: Path, more: str = "") -> TvmTarget:
     text = f"source: a\ndevices: {{a: {{profile: {profile}, target: tvm{more}}}}}\n"
     (folder / "devices.yaml").write_text(text)
     device = load_devices(folder / "devices.yaml").devices["a"]
-    return TvmTarget(**device.target_options)
+    target = load_target("tvm", device.target_options)
+    assert isinstance(target, TvmTarget)
+    return target
 
 
 def test_every_profile_has_its_processor_here() -> None:

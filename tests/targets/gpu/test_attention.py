@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from partc.format.dims import evaluate
 from partc.format.kernel_plan import KERNELS_FILE
 from tests.targets.compiled_steps import Compiled, Reference, module_of, write_weights
 from tests.targets.opencl import on_opencl
@@ -73,7 +74,7 @@ def test_a_prompt_and_tokens_behind_it(form: str, tmp_path: Path) -> None:
         sizes = {"batch": 1, "sequence": rows}
         given = {}
         for value in module.graph.inputs:
-            shape = [sizes.get(str(size), size) for size in value.shape or ()]
+            shape = [evaluate(size, sizes) for size in value.shape or ()]
             given[value.name] = rng.standard_normal(shape).astype(np.float32)
         given |= {"position": np.array([position])} | ({"sinks": sinks} if "sinks" in given else {})
         right, found = reference.run(given)["y"], compiled.run(given, sizes)["y"]

@@ -66,13 +66,15 @@ def _of4(packed: Array) -> Array:
     places = np.array([8 * (j % 4) + 4 * (j // 4) for j in range(8)], np.uint32)
     scales = np.ascontiguousarray(packed[..., 128:]).view("<f2").reshape(groups, steps, 4, 2, 1, 16, 1)
     values = ((words >> places & 15).astype(np.float64) - 8) * scales
-    return values.transpose(0, 2, 5, 1, 3, 4, 6).reshape(groups * 64, -1)
+    rows: Array = values.transpose(0, 2, 5, 1, 3, 4, 6).reshape(groups * 64, -1)
+    return rows
 
 
 def _of8(packed: Array) -> Array:
     values = packed[:, 2:].view("<i1").reshape(len(packed), -1, 16, 4).astype(np.float64)
     scales = np.ascontiguousarray(packed[:, 1]).view("<f4").reshape(len(packed), 16, 1)
-    return (values.transpose(0, 2, 1, 3).reshape(len(packed), 16, -1) * scales).reshape(len(packed) * 16, -1)
+    rows: Array = values.transpose(0, 2, 1, 3).reshape(len(packed), 16, -1) * scales
+    return rows.reshape(len(packed) * 16, -1)
 
 
 def computed(kernel: Any, x: Array, weights: list[Array], outputs: list[Array], folder: Path) -> None:
