@@ -29,6 +29,7 @@ from partc.format.layouts import Layout
 from partc.format.placement import Placement, Stage, Stages, seal_placement, stages_of
 from partc.format.program import Emit, Instruction, Program, Run, kept_by, piece_of, print_program
 from partc.format.prompt_steps import useful
+from partc.format.state_kinds import has_rows_alone
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value, Weight
 from partc.ir.plan import PlanFile, losses_of, mirrors_of
 from partc.ir.types import BY_SHORT
@@ -251,8 +252,8 @@ def _prefix_reuse(parts: Sequence[EmittedPart]) -> bool:
     if _keeps(parts):
         return False
     states = [item for item in parts if any(graph.states() for graph in item.part.graphs)]
-    kinds = {state.kind for item in states for module in item.artifact.submodules for state in module.states}
-    return kinds == {"rows"} and all(item.artifact.engine.chunked_prefill is not None for item in states)
+    kinds = (state.kind for item in states for module in item.artifact.submodules for state in module.states)
+    return has_rows_alone(kinds) and all(item.artifact.engine.chunked_prefill is not None for item in states)
 
 
 def _step_requests(parts: Sequence[EmittedPart], info: ModelInfo) -> int:

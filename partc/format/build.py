@@ -24,6 +24,7 @@ from partc.format.layouts import Layout, panel_shape
 from partc.format.prompt_steps import most_steps
 from partc.format.reading import RECOMPILE, check_format, convert, read_object
 from partc.format.readings import Limits
+from partc.format.state_kinds import USUAL, StateKind
 from partc.format.tasks import TASK_PATTERN, generates
 
 BUILD_FORMAT: Final = "partc-build/2"
@@ -92,7 +93,7 @@ class State(Data, frozen=True):
     """The sub-module's output that it is bound to."""
     dtype: DType
     shape: Shape
-    kind: Literal["rows", "whole"] = "rows"
+    kind: StateKind = USUAL
     """`rows`: a step writes rows at `position`, as KV caches do; `whole`: a step rewrites all of it."""
     layout: Layout = "plain"
     """How the engine holds it: `plain`, as the shape says; `panels`, [batch, heads, positions, d] as

@@ -10,6 +10,7 @@ from partc.format.dims import evaluate, symbols
 from partc.format.dtypes import DTYPES
 from partc.format.plain_files import is_inside
 from partc.format.reading import RECOMPILE
+from partc.format.state_kinds import is_rewritten
 
 if TYPE_CHECKING:
     from partc.format.build import Build, EngineSpec, Model, State, TensorType
@@ -62,7 +63,11 @@ def _layout_problem(state: State, engine: EngineSpec) -> str | None:
         return None
     if engine.kind != "plan":
         return f"{engine.kind} on {engine.provider} holds no panels"
-    is_cache = state.kind == "rows" and len(state.shape) == 4 and all(type(n) is int for n in state.shape[2:])
+    is_cache = (
+        not is_rewritten(state.kind)
+        and len(state.shape) == 4
+        and all(type(n) is int for n in state.shape[2:])
+    )
     return None if is_cache else "only rows [batch, heads, N, N] lie in panels"
 
 

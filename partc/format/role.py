@@ -28,6 +28,7 @@ from partc.format.placement import PLACEMENT_FILE, Placement, load_placement
 from partc.format.program import CHUNK, REPLAY, Emit, Instruction, Program, Run, Sample, kept_by, tokenless
 from partc.format.program_rules import Call, Types, device_problems
 from partc.format.reading import RECOMPILE
+from partc.format.state_kinds import is_any_rewritten
 from partc.format.tasks import INPUT_IDS, SOURCE_IDS, generates
 
 STEP_INPUTS = {"position": ("batch",), "length": ("batch",), "index": ("sequence",)}
@@ -164,7 +165,7 @@ class Role:
 
     def rewrites(self, submodule: str) -> bool:
         """Whether each step rewrites states of a sub-module as a whole: they are those of its last step alone."""
-        return any(state.kind == "whole" for state in self.submodules[submodule].states)
+        return is_any_rewritten(state.kind for state in self.submodules[submodule].states)
 
     @cached_property
     def rewrites_any(self) -> bool:

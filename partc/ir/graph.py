@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from partc.format.dims import Dim, Shape, element_count
 from partc.format.program import Program, Run
+from partc.format.state_kinds import USUAL, StateKind
 from partc.format.tasks import generates
 from partc.ir.plan import PlanFile
 from partc.ir.quantization import Quantization
@@ -83,7 +84,7 @@ class Constant(Value):
 class State(Value):
     """A buffer that lives from step to step, a KV cache `[batch, heads, max_sequence, head_dim]` for one."""
 
-    kind: Literal["rows", "whole"] = "rows"
+    kind: StateKind = USUAL
     """`rows`: a step writes rows at `position`; `whole`: a step rewrites all of it."""
 
 

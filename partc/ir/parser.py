@@ -13,6 +13,7 @@ from msgspec import ValidationError
 from partc.errors import UserError
 from partc.format.dims import Shape
 from partc.format.program import Program, parse_program
+from partc.format.state_kinds import KINDS, USUAL
 from partc.ir.graph import (
     Constant,
     DependencyMap,
@@ -162,7 +163,7 @@ def _graph_line(line: Line, graph: Graph, values: dict[str, Value], marks: _Mark
         _define(line, values, Constant(name, dtype, array.shape, array=array))
     elif line.accept("state "):
         state = State(*_typed(line))
-        state.kind = "whole" if line.accept("whole") else "rows"
+        state.kind = next((kind for kind in KINDS if kind != USUAL and line.accept(kind)), USUAL)
         _define(line, values, state)
     elif line.accept("submodule "):
         marks.starts.append((line.integer(), len(graph.nodes)))

@@ -13,6 +13,7 @@ import numpy as np
 from partc.errors import InternalError
 from partc.format.dims import Shape
 from partc.format.program import Program, print_instruction
+from partc.format.state_kinds import USUAL
 from partc.ir.graph import (
     Attribute,
     Constant,
@@ -136,7 +137,7 @@ def _leaf(value: Value, names: dict[Value, str]) -> str:
         case Constant(array=array) if array is not None:
             return f"const {names[value]} = {array_text(array)}"
         case State(kind=of):
-            return f"state {names[value]}: {kind}{'' if of == 'rows' else f' {of}'}"
+            return f"state {names[value]}: {kind}{'' if of == USUAL else f' {of}'}"
         case _:
             raise InternalError(f"{value.name} is neither a weight, a constant nor a state")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from partc.config.devices import DevicesConfig
 from partc.format.capabilities import Facts
+from partc.format.state_kinds import has_rows_alone, is_any_rewritten
 from partc.format.tasks import generates
 from partc.ir.graph import Module
 from partc.pipeline.registry import load_target
@@ -18,7 +19,7 @@ def planned_facts(module: Module, devices: DevicesConfig) -> Facts:
     answer, info = module.plan.answer, module.info
     stages = answer.phases.get("decode") or next(iter(answer.phases.values()), None)
     ring = _ring(module)
-    kinds = {state.kind for state in module.graph.states()}
+    kinds = [state.kind for state in module.graph.states()]
     keeps = bool(info.start_tokens) or info.placeholder_token is not None
     survives = [name for name in ring if name != devices.source] if devices.survive != "none" else []
     return Facts(
@@ -28,10 +29,10 @@ def planned_facts(module: Module, devices: DevicesConfig) -> Facts:
         max_requests=info.max_requests,
         engines={name: _engine(devices, name) for name in ring},
         keeps=keeps,
-        rewrites="whole" in kinds,
+        rewrites=is_any_rewritten(kinds),
         uniform=info.uniform_positions,
         step_requests=info.max_requests,
-        reuses=kinds == {"rows"} and not keeps,
+        reuses=has_rows_alone(kinds) and not keeps,
         groups=stages is not None,
         movable=devices.overlap > 0 or devices.survive != "none",
         survives=survives,

@@ -42,7 +42,7 @@ messages::Rows header_of(std::uint64_t epoch, std::uint64_t request, const std::
 /// rewrite as a whole is one row of one head.
 Shape row_shape(const build::State& state) {
   std::uint64_t heads = 1, d = 1;
-  const bool whole = state.kind == "whole";
+  const bool whole = build::is_rewritten(state);
   for (std::size_t axis = 1; axis < state.shape.size(); ++axis) {
     const std::uint64_t* size = std::get_if<std::uint64_t>(&state.shape[axis]);
     if (size == nullptr || (!whole && axis + 2 == state.shape.size())) continue;
@@ -67,7 +67,7 @@ std::vector<Part> parts_of(const std::vector<build::State>& states, const Counts
                            bool whole) {
   std::vector<Part> parts;
   for (const build::State& state : states) {
-    if (state.kind == "whole") continue;
+    if (build::is_rewritten(state)) continue;
     const std::uint64_t most = std::max<std::uint64_t>(1, PART_BYTES / std::max<std::uint64_t>(1, row_bytes(state)));
     for (std::size_t row = 0; row < end.size(); ++row) {
       for (std::uint64_t first = begin.empty() ? 0 : begin[row]; first < end[row]; first += most) {
@@ -76,7 +76,7 @@ std::vector<Part> parts_of(const std::vector<build::State>& states, const Counts
     }
   }
   for (const build::State& state : states) {
-    if (!whole || state.kind != "whole") continue;
+    if (!whole || !build::is_rewritten(state)) continue;
     for (std::size_t row = 0; row < end.size(); ++row) parts.push_back({state.name, row, 0, 1});
   }
   return parts;
@@ -100,7 +100,7 @@ Tensor checked(const messages::Rows& rows, const Frames& frames, const Role& rol
   if (spec == nullptr || spec->dtype != state.dtype || spec->shape.size() != 3) {
     throw refused("these are no rows of " + rows.state);
   }
-  const std::uint64_t most = state.kind == "whole" ? 1 : role.model().max_sequence, count = spec->shape[0];
+  const std::uint64_t most = build::is_rewritten(state) ? 1 : role.model().max_sequence, count = spec->shape[0];
   bool fits = rows.row < rows.sequences && rows.sequences <= role.model().max_batch;
   fits = fits && count <= most && rows.position <= most - count;
   fits = fits && Shape(spec->shape.begin() + 1, spec->shape.end()) == row_shape(state);
@@ -175,7 +175,7 @@ void Transfer::came(const std::string& peer, const messages::Rows& rows, const F
   Fetch* fetch = fetches_.find({rows.request, rows.submodule});
   if (fetch == nullptr || rows.epoch != epoch_ || rows.begin != fetch->have || rows.part != fetch->part) return;
   if (peer != fetch->holder || fetch->exact) return;
-  const bool is_rewritten = rows.parts != 0 && state_of(*role_, rows).kind == "whole";
+  const bool is_rewritten = rows.parts != 0 && build::is_rewritten(state_of(*role_, rows));
   if (rows.parts == 0 || rows.end < rows.begin || (rows.end == rows.begin && !is_rewritten)) {
     fetch->given_up = true;
     return;
@@ -303,7 +303,7 @@ void Transfer::fetch(const messages::Reached& reached, const std::string& submod
   const Fetch* known = fetches_.find(key);
   const std::vector<build::State>& states = role_->submodules.at(submodule)->states;
   const bool rewritten = role_->rewrites(submodule);
-  const bool has_rows = std::ranges::any_of(states, [](const build::State& state) { return state.kind == "rows"; });
+  const bool has_rows = std::ranges::any_of(states, [](const build::State& state) { return !build::is_rewritten(state); });
   if (known == nullptr || known->reached != reached || known->waits == message.stands_still) {
     const std::string* holder = message.holders.find(submodule);
     Fetch fresh;

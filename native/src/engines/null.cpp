@@ -139,7 +139,7 @@ std::vector<Tensor> NullEngine::run(const std::string& submodule, std::uint64_t 
   std::uint32_t mark = crc32(submodule);
   for (const Tensor& input : inputs) mark = crc32(input.bytes.text(), mark);
   const auto rows = [&](const StateView& state) {
-    return state.declared->kind == "rows" ? positions : std::vector<std::uint64_t>{};
+    return build::is_rewritten(*state.declared) ? std::vector<std::uint64_t>{} : positions;
   };
   for (const StateView& state : states) mark = seen(state, rows(state), mark);
   const std::uint64_t* count = dims.find("sequence");

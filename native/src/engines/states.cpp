@@ -46,7 +46,7 @@ Sequence sequence(const StateView& view, std::uint64_t row) {
     const std::uint64_t positions = std::get<std::uint64_t>(view.declared->shape[2]);
     return {positions, sizes[1], sizes[3], begin, view.element_bytes, true};
   }
-  if (view.declared->kind == "whole" || sizes.size() < 3)
+  if (build::is_rewritten(*view.declared) || sizes.size() < 3)
     return {1, 1, product(sizes.begin() + 1, sizes.end()), begin, view.element_bytes, false};
   const auto last = sizes.end() - 2;
   return {last[0], product(sizes.begin() + 1, last), last[1], begin, view.element_bytes, false};

@@ -54,7 +54,7 @@ std::string layout_problem(const State& state, const EngineSpec& engine) {
   if (state.layout == "plain") return "";
   if (engine.kind != "plan") return engine.kind + " on " + engine.provider + " holds no panels";
   auto is_number = [](const Size& size) { return std::holds_alternative<std::uint64_t>(size); };
-  const bool is_cache = state.kind == "rows" && state.shape.size() == 4 &&
+  const bool is_cache = !is_rewritten(state) && state.shape.size() == 4 &&
                         std::all_of(state.shape.begin() + 2, state.shape.end(), is_number);
   return is_cache ? "" : "only rows [batch, heads, N, N] lie in panels";
 }
@@ -176,6 +176,12 @@ bool goes_in_parts(const Model& model) { return model.prompt_chunk || !model.pro
 std::uint64_t most_chunks(const Model& model) {
   if (!model.prompt_steps.empty()) return most_steps(model.max_sequence, model.prompt_steps);
   return model.prompt_chunk ? (model.max_sequence + *model.prompt_chunk - 1) / *model.prompt_chunk : 1;
+}
+
+bool is_rewritten(const State& state) {
+  if (state.kind == "rows") return false;
+  if (state.kind == "whole") return true;
+  throw internal_error("states of the kind " + state.kind + " are new here");
 }
 
 TensorType buffer_of(const State& state) {

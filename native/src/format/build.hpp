@@ -29,6 +29,9 @@ std::uint64_t most_chunks(const Model& model);
 /// Element type and shape of a state's buffer in the engine.
 TensorType buffer_of(const State& state);
 
+/// Whether each step writes all of a state, and not rows of it (partc/format/state_kinds.py).
+bool is_rewritten(const State& state);
+
 }  // namespace partc::build
 
 namespace partc {

@@ -81,8 +81,7 @@ bool Role::takes_tokens() const {
 }
 
 bool Role::rewrites(const std::string& submodule) const {
-  return std::ranges::any_of(submodules.at(submodule)->states,
-                             [](const build::State& state) { return state.kind == "whole"; });
+  return std::ranges::any_of(submodules.at(submodule)->states, build::is_rewritten);
 }
 
 bool Role::rewrites_any() const {

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from partc.format.dims import evaluate, symbols
+from partc.format.state_kinds import USUAL, StateKind
 from partc.ir.graph import Attribute, Node, State, Value
 from partc.ir.weights import Array
 from partc.ir.workload import Step
@@ -205,7 +205,7 @@ class StateWrite:
     """Place of the state among the operands."""
     result: int
     """Place of its new contents among the results."""
-    kind: Literal["rows", "whole"] = "rows"
+    kind: StateKind = USUAL
     """The part of it that a step writes, as `State.kind`."""
 
 

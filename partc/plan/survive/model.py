@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from partc.config.devices import DeviceConfig, DevicesConfig
+from partc.format.state_kinds import is_any_rewritten, is_rewritten
 from partc.ir.graph import ModelInfo, Module, State, Submodule
 from partc.ir.plan import Survival
 from partc.ir.workload import workload
@@ -76,9 +77,11 @@ def _rows(info: ModelInfo, submodule: Submodule) -> Rows:
     states = {value for node in submodule.nodes for value in node.operands if isinstance(value, State)}
     step, largest = workload(info)[-1].sizes, {**info.dims, "batch": info.max_batch}
     return Rows(
-        token_bytes=sum(state.bytes(step) / _tokens_in(state) for state in states if state.kind == "rows"),
+        token_bytes=sum(
+            state.bytes(step) / _tokens_in(state) for state in states if not is_rewritten(state.kind)
+        ),
         all_bytes=sum(state.bytes(largest) for state in states) * info.max_requests,
-        rewritten=any(state.kind == "whole" for state in states),
+        rewritten=is_any_rewritten(state.kind for state in states),
     )
 
 

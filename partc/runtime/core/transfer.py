@@ -26,6 +26,7 @@ from partc.format.frames import join_tensors, to_frames
 from partc.format.message_parts import Held, Reached, TensorSpec
 from partc.format.messages import Prepare, Rows, Want
 from partc.format.role import Role
+from partc.format.state_kinds import by_kind, is_any_rewritten, is_rewritten
 from partc.runtime.core.actions import Action
 from partc.runtime.core.commands import ReadRows, Reset, Send, WriteRows
 from partc.runtime.core.copies import Copies
@@ -169,8 +170,8 @@ class Transfer:
             return
         if peer != fetch.holder or fetch.exact:
             return
-        is_rewritten = bool(rows.parts) and _state(self.role, rows).kind == "whole"
-        if not rows.parts or rows.end < rows.begin + (not is_rewritten):
+        rewritten = bool(rows.parts) and is_rewritten(_state(self.role, rows).kind)
+        if not rows.parts or rows.end < rows.begin + (not rewritten):
             fetch.given_up = True
             return
         slot = fetch.reached.slot
@@ -182,7 +183,7 @@ class Transfer:
         fetch.asked.moved(now)
         fetch.part, fetch.end = rows.part + 1, rows.end
         if fetch.part == rows.parts:
-            fetch.have, fetch.part, fetch.end, fetch.exact = rows.end, 0, 0, is_rewritten
+            fetch.have, fetch.part, fetch.end, fetch.exact = rows.end, 0, 0, rewritten
         if not fetch.done:
             yield from self._ask(fetch)
 
@@ -311,17 +312,17 @@ class Transfer:
     def _fetch(self, reached: Reached, submodule: str, message: Prepare, now: float) -> Iterator[Action]:
         key = reached.request, submodule
         fetch = self._fetches.get(key)
-        kinds = {state.kind for state in self.role.submodules[submodule].states}
+        kinds = [state.kind for state in self.role.submodules[submodule].states]
         if fetch is None or (fetch.reached, fetch.waits) != (reached, not message.stands_still):
             holder = message.holders.get(submodule, "")
             have = 0 if fetch is None else fetch.have
             fetch = _Fetch(reached, submodule, holder, not message.stands_still, Progress(now), have)
-            fetch.rewritten = "whole" in kinds
+            fetch.rewritten = is_any_rewritten(kinds)
             fetch.given_up = holder in ("", self.role.device)
             self._fetches[key] = fetch
             if holder == self.role.device:
                 yield from self._from_copy(fetch)
-        if self.role.keeps or (fetch.waits and kinds == {"whole"}):
+        if self.role.keeps or (fetch.waits and kinds and all(map(is_rewritten, kinds))):
             fetch.given_up = (
                 True  # what a first step keeps goes nowhere; whole states do when nothing runs any more
             )
@@ -381,13 +382,13 @@ def _parts(
     States that steps rewrite are the last ones, if `whole` asks for them: a single row each, of any size.
     """
     for state in states:
-        for row, stop in enumerate(end if state.kind == "rows" else ()):
+        for row, stop in enumerate(by_kind(state.kind, rows=end, whole=())):
             start = begin[row] if begin else 0
             most = max(1, _PART_BYTES // _row_bytes(state))
             for first in range(start, stop, most):
                 yield state.name, row, first, min(first + most, stop)
     for state in states if whole else ():
-        for row in range(len(end) if state.kind == "whole" else 0):
+        for row in range(by_kind(state.kind, rows=0, whole=len(end))):
             yield state.name, row, 0, 1
 
 
@@ -396,7 +397,7 @@ def _row_shape(state: State) -> tuple[int, int]:
 
     A state that steps rewrite as a whole is one row of one head.
     """
-    whole = state.kind == "whole"
+    whole = is_rewritten(state.kind)
     heads, d = (() if whole else state.shape[1:-2]), state.shape[1:] if whole else state.shape[-1:]
     return tuple(math.prod(size for size in axes if isinstance(size, int)) for axes in (heads, d))  # type: ignore[return-value]
 
@@ -421,7 +422,7 @@ def _checked(rows: Rows, frames: Sequence[memoryview], role: Role) -> Array:
     if spec is None or spec.dtype != state.dtype or len(spec.shape) != 3:
         raise RunError(f"these are no rows of {rows.state}", cause="refused")
     fits = rows.row < rows.sequences <= model.max_batch
-    fits &= rows.position + spec.shape[0] <= (1 if state.kind == "whole" else model.max_sequence)
+    fits &= rows.position + spec.shape[0] <= by_kind(state.kind, rows=model.max_sequence, whole=1)
     fits &= spec.shape[1:] == _row_shape(state)
     if not fits or spec.shape[0] * _row_bytes(state) != sum(f.nbytes for f in frames):
         raise RunError(f"{list(spec.shape)} at {rows.position} are no rows of {rows.state}", cause="refused")

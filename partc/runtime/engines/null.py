@@ -13,6 +13,7 @@ import numpy as np
 from partc.format.build import Submodule
 from partc.format.dtypes import DTYPES, Array
 from partc.format.role import Role
+from partc.format.state_kinds import by_kind
 from partc.runtime.engines.contract import loaded, submodule_named
 from partc.runtime.engines.shared_steps import run_apart
 from partc.runtime.engines.states import States
@@ -49,7 +50,9 @@ class NullEngine:
         held = self._states.of(submodule, slot)
         mark = zlib.crc32(submodule.encode())
         positions = dict(zip(module.inputs, inputs, strict=True)).get("position", ())
-        states = [(held[state.name], positions if state.kind == "rows" else ()) for state in module.states]
+        states = [
+            (held[state.name], by_kind(state.kind, rows=positions, whole=())) for state in module.states
+        ]
         for array in (*inputs, *(seen for state, rows in states for seen in _seen(state, rows))):
             mark = zlib.crc32(np.ascontiguousarray(array).tobytes(), mark)
         for state, rows in states:

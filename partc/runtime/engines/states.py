@@ -29,6 +29,7 @@ from partc.errors import RunError
 from partc.format.build import State, Submodule, TensorType
 from partc.format.dtypes import DTYPES, Array
 from partc.format.layouts import ALIGNMENT, PANEL
+from partc.format.state_kinds import is_rewritten
 
 _IS_LINUX = sys.platform == "linux"
 
@@ -183,7 +184,7 @@ def runs_of(state: State, sizes: Sequence[int], row: int, begin: int, end: int) 
         RunError: the request has no such sequence, or the state no such positions.
     """
     _check_sequence(state, sizes, row)
-    one = (1, math.prod(sizes[1:])) if state.kind == "whole" or len(sizes) < 3 else sizes[1:]
+    one = (1, math.prod(sizes[1:])) if is_rewritten(state.kind) or len(sizes) < 3 else sizes[1:]
     heads, positions, d = math.prod(one[:-2]), one[-2], one[-1]
     _check_positions(state, positions, begin, end)
     firsts = [((row * heads + head) * positions + begin) * d for head in range(heads)]
@@ -196,7 +197,7 @@ def _sequence(state: State, array: Array, row: int) -> Array:
     one: Array = array[row, ...]  # a view even where a sequence has a single number
     if state.layout == "panels":
         return one.transpose(1, 3, 0, 2)
-    whole = state.kind == "whole" or one.ndim < 2
+    whole = is_rewritten(state.kind) or one.ndim < 2
     return np.swapaxes(one.reshape(1, 1, -1) if whole else one.reshape(-1, *one.shape[-2:]), 0, 1)
 
 
@@ -222,7 +223,7 @@ def _positions(state: State, array: Array) -> int:
     """The positions of a sequence; behind them, the last panel has room that is not its own."""
     if state.layout == "panels":
         return int(state.shape[-2])
-    return 1 if state.kind == "whole" or array.ndim < 3 else array.shape[-2]
+    return 1 if is_rewritten(state.kind) or array.ndim < 3 else array.shape[-2]
 
 
 def _room(kind: TensorType, dims: Mapping[str, int]) -> int:
