@@ -115,15 +115,16 @@ class _Row(Query):
     def _begin(self, own: Expr) -> None:
         z, room, group, lane = self._z, self._reduced, self._group, self._lane
         head, of_key = (self._batch, self._head, 0), (self._batch, self._shared_head, 0)
-        is_first = T.bind(T.truncmod(self._head, z.heads // z.kv_heads) == 0)
+        is_first = T.truncmod(self._head, z.heads // z.kv_heads) == 0
+        writes = T.bind(T.And(is_first, own < z.keys))  # behind the end of the cache there is no room
         for place in self._places(z.d):
             store(self._query, [place], self._turn(self._q, head, place) * T.float32(z.scale))
             number = self._as_stored(self._turn(self._key, of_key, place))
             store(self._own_key, [place], self._as_float(number))
-            with T.If(is_first), T.Then():
+            with T.If(writes), T.Then():
                 store(self._k, [self._batch, self._shared_head, own, place], number)
         for place in self._places(z.e):
-            with T.If(is_first), T.Then():
+            with T.If(writes), T.Then():
                 number = self._as_stored(self._value[(*of_key, place)])
                 store(self._v, [self._batch, self._shared_head, own, place], number)
         wait()
