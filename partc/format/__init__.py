@@ -12,6 +12,7 @@ tasks, media       purposes of models, by the names of the hub; names of the ten
 program, program_text, program_rules    instructions; their text; the checker
 build, build_rules    what a compile made and a re-plan cannot change: build.json; its checks
 prompt_steps       the steps of a prompt where there is code for certain numbers of rows
+state_kinds        kinds of states: what a step writes of one, and what follows from that
 placement          what a re-plan changes: placement.json
 contingencies      placements/without-DEVICE.json: what follows the loss of a device
 reading            JSON into structs, with errors that name file and key
