@@ -115,6 +115,9 @@ Value of(const Error& error) {
   return {List{{std::string(names[static_cast<int>(error.kind)])}, {error.message}, {error.where}, {error.hint},
                {error.cause}}};
 }
+Value of(const messages::Sampling& how) {
+  return {List{{how.temperature}, whole(how.top_k), {how.top_p}, whole(how.seed), whole(how.likely)}};
+}
 Value named(const char* name) { return {std::string(name)}; }
 
 Value of(const Command& command) {
@@ -124,12 +127,12 @@ Value of(const Command& command) {
             },
             [](const Compute& item) {
               return Value{List{named("compute"), {item.submodule}, whole(item.slot), of(item.inputs), of(item.dims),
-                                {item.resets}}};
+                                {item.resets}, of(item.others)}};
             },
             [](const Draw& item) {
-              const messages::Sampling& how = item.sampling;
-              return Value{List{named("draw"), of(item.logits), {how.temperature}, whole(how.top_k), {how.top_p},
-                                whole(how.seed), of(item.positions), whole(how.likely)}};
+              List samplings{of(item.sampling)};
+              for (const messages::Sampling& other : item.others) samplings.push_back(of(other));
+              return Value{List{named("draw"), of(item.logits), of(item.positions), {std::move(samplings)}}};
             },
             [](const Load& item) { return Value{List{named("load"), whole(item.epoch), of(item.submodules)}}; },
             [](const Release& item) { return Value{List{named("release"), of(item.submodules)}}; },

@@ -4,6 +4,7 @@
 | --- | --- |
 | `{"load": NAME}`, `{"release": NAME}`, `{"reset": SLOT, "dims": {…}}` | `{}` |
 | `{"run": NAME, "slot": SLOT, "dims": {…}, "inputs": [ARRAY, …]}` | `{"outputs": [ARRAY, …]}` |
+| `{"run": NAME, "slots": [SLOT, …], "dims": {…}, "inputs": [ARRAY, …]}` | the same, of a step that requests share |
 | `{"kept": true}` | `{"outputs": [ARRAY, …]}`: those of the runs until now that asked for `"keep": true`, again |
 | `{"read": NAME, "slot": SLOT, "state": NAME, "row": N, "begin": N, "end": N}` | `{"rows": ARRAY}` |
 | `{"write": NAME, "slot": SLOT, "state": NAME, "row": N, "begin": N, "rows": ARRAY}` | `{}` |
@@ -48,6 +49,14 @@ Value value_of(const Tensor& array) {
   return {List{{std::string(array.type->name)}, {shape}, {to_hex(array.bytes.text())}}};
 }
 
+std::vector<Tensor> run(engines::Engine& engine, const Object& asked, const std::vector<Tensor>& inputs) {
+  const std::string& name = text(asked, "run");
+  if (!asked.contains("slots")) return engine.run(name, number(asked, "slot"), inputs, dims_of(asked));
+  engines::Slots slots;
+  for (const Value& slot : *item(asked, "slots").as<List>()) slots.push_back(number(slot));
+  return engine.run_shared(name, slots, inputs, dims_of(asked));
+}
+
 Object answer(engines::Engine& engine, const Object& asked) {
   static std::vector<Tensor> kept;
   Object found;
@@ -58,7 +67,7 @@ Object answer(engines::Engine& engine, const Object& asked) {
     std::vector<Tensor> inputs;
     for (const Value& input : *item(asked, "inputs").as<List>()) inputs.push_back(array_from(input));
     List outputs;
-    for (const Tensor& output : engine.run(text(asked, "run"), number(asked, "slot"), inputs, dims_of(asked))) {
+    for (const Tensor& output : run(engine, asked, inputs)) {
       outputs.push_back(value_of(output));
       if (asked.contains("keep")) kept.push_back(output);
     }

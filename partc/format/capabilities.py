@@ -57,7 +57,7 @@ class Facts:
     limited: Sequence[str] = ()
     """Devices with `limits`."""
     alone: Sequence[str] = ()
-    """Devices whose runners take no shared steps."""
+    """Devices whose runners take no shared steps: those of earlier versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def _no_shared_steps(facts: Facts) -> Iterator[str]:
     if facts.step_requests < 2:
         yield "the build has steps of one request only"
     if facts.alone:
-        yield f"the runner of {', '.join(facts.alone)} takes no shared steps, as no native one does"
+        yield f"the runner of {', '.join(facts.alone)} takes no shared steps: it is of an earlier version"
 
 
 def _prompt_reuse(facts: Facts, holder: Holder) -> str | None:

@@ -132,12 +132,14 @@ def _command(kind: str, *parts: Any) -> Command:
             origin, header, frames = parts
             return Send(origin, decode(header, _HEADER_LIMIT), [memoryview(frame) for frame in frames])
         case "compute":
-            submodule, slot, inputs, dims, resets = parts
-            return Compute(submodule, slot, [_array(each) for each in inputs], dims, resets)
+            submodule, slot, inputs, dims, resets, others = parts
+            return Compute(submodule, slot, [_array(each) for each in inputs], dims, resets, tuple(others))
         case "draw":
-            logits, temperature, top_k, top_p, seed, positions, likely = parts
+            logits, positions, (sampling, *others) = parts
             numbers = as_float32(_array(logits), logits[0])[:, 0, :]
-            return Draw(numbers, Sampling(temperature, top_k, top_p, seed, likely), tuple(positions))
+            return Draw(
+                numbers, Sampling(*sampling), tuple(positions), tuple([Sampling(*each) for each in others])
+            )
         case "load":
             return Load(parts[0], tuple(parts[1]))
         case "release":

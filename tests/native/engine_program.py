@@ -61,6 +61,14 @@ class NativeEngine:
         )
         return [_received(found) for found in answer["outputs"]]
 
+    def run_shared(
+        self, submodule: str, slots: Sequence[int], inputs: Sequence[Array], dims: Mapping[str, int]
+    ) -> list[Array]:
+        answer = self._ask(
+            run=submodule, slots=list(slots), dims=dict(dims), inputs=[_sent(array) for array in inputs]
+        )
+        return [_received(found) for found in answer["outputs"]]
+
     def kept(self) -> list[Array]:
         """The outputs of all runs with `keep=True`, as the program has them by now."""
         return [_received(found) for found in self._ask(kept=True)["outputs"]]

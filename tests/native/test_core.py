@@ -5,11 +5,9 @@ from __future__ import annotations
 import difflib
 import subprocess
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -17,13 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from partc.format.message_parts import Sampling
-from partc.format.role import Role
 from partc.runtime.core import links
-from partc.runtime.core.commands import Command, Compute
-from partc.runtime.core.device import Device
-from partc.runtime.core.events import Event
 from partc.runtime.core.sampling import drawn
-from partc.runtime.virtual import node
 from tests.golden import trace
 from tests.golden.test_protocol import PROTOCOL, played
 from tests.native.device import NativeDevice, native_sample
@@ -34,8 +27,6 @@ from tests.runtime import living, scenarios
 pytestmark = pytest.mark.native
 
 Process = subprocess.Popen[bytes]
-SHARED = {"shared_cancel", "shared_failure", "shared_last", "shared_refused", "shared_source"}
-"""Traces of runners that take shared steps; this one takes none."""
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +42,7 @@ def commands_of(text: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "path",
-    sorted(each for each in PROTOCOL.glob("*.md") if each.stem not in SHARED),
+    sorted(PROTOCOL.glob("*.md")),
     ids=lambda path: path.stem,
 )
 def test_trace(path: Path, core: Process, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -60,41 +51,6 @@ def test_trace(path: Path, core: Process, monkeypatch: pytest.MonkeyPatch) -> No
     expected, actual = commands_of(text), commands_of(played(text))
     if difference := "\n".join(difflib.unified_diff(expected, actual, "expected", "native", lineterm="")):
         pytest.fail(difference, pytrace=False)
-
-
-@pytest.mark.parametrize(
-    ("case", "until", "expected"),
-    [
-        ("shared_last", "1.21", "       -> a: fail(request=40, earlier=true, problem=refused(a -> b))"),
-        ("shared_source", "1.30", "       -> compute head(input_ids=[[4]], slot=2)"),
-    ],
-)
-def test_this_runner_neither_takes_nor_makes_shared_steps(
-    case: str, until: str, expected: str, core: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A message of one is refused; at the source a request begins its step though two are under way."""
-    monkeypatch.setattr(trace, "Device", partial(NativeDevice, core))
-    text = (PROTOCOL / f"{case}.md").read_text(encoding="utf-8")
-    found = commands_of(played(text[: text.index(until)] + "```\n"))
-    assert expected in found[-4:]
-
-
-def test_lives_of_rings_of_both_runners(core: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One takes no shared steps: placements with it make none, so that it refuses nothing; those without it may."""
-
-    def device(role: Role, *rest: Any) -> Device | NativeDevice:
-        return NativeDevice(core, role, *rest) if role.device == "c" else Device(role, *rest)
-
-    def observe(now: float, name: str, event: Event, commands: Sequence[Command]) -> None:
-        shared.update(name for each in commands if isinstance(each, Compute) and each.others)
-
-    shared: set[str] = set()
-    monkeypatch.setattr(node, "Device", device)
-    counts: Counter[str] = Counter()
-    for seed in range(8):
-        counts += living.play(living.shared_life(seed), observe)
-    assert counts["results"] and counts["changes"], counts
-    assert shared and "c" not in shared
 
 
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -129,23 +85,16 @@ def test_samples(
         np.testing.assert_allclose(one, other, rtol=2**-23)  # one unit in the last place of float32
 
 
-@pytest.mark.parametrize("first", range(0, 40, 20))
-def test_lives_of_rings(first: int, core: Process) -> None:
+@pytest.mark.parametrize(
+    ("kind", "count"), [(living.life, 40), (living.shared_life, 20), (living.hybrid_life, 40)]
+)
+def test_lives_of_rings(kind: Callable[[int], living.Life], count: int, core: Process) -> None:
     """Rings that lose devices, move and heal (`tests.runtime.living`), with both cores at once."""
     counts: Counter[str] = Counter()
     with twins(core):
-        for seed in range(first, first + 20):
-            counts += living.play(living.life(seed))
-    assert counts["results"] and counts["changes"], counts
-
-
-def test_lives_of_rings_with_states_that_steps_rewrite(core: Process) -> None:
-    """The same, without shared steps, which one of the cores does not take."""
-    counts: Counter[str] = Counter()
-    with twins(core):
-        for seed in range(40):
-            counts += living.play(replace(living.hybrid_life(seed), is_shared=False))
-    assert counts["results"] and counts["moves"], counts
+        for seed in range(count):
+            counts += living.play(kind(seed))
+    assert counts["results"] and counts["changes"] and counts["moves"], counts
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -73,10 +73,10 @@ def act(engine: Engine | NativeEngine, role: Role, seed: int) -> Sequence[bytes 
     engine.load(PART)
     found: list[bytes | str] = []
     dims = [{**role.dims, "batch": 2, "sequence": 1}] * 2
-    for _ in range(40):
+    for _ in range(60):
         slot = int(rng.integers(2))
         position = int(rng.integers(MAX))
-        kind = rng.choice(["run", "run", "run", "read", "write", "reset", "reload"])
+        kind = rng.choice(["run", "run", "run", "share", "share", "read", "write", "reset", "reload"])
         begin, end = (int(n) for n in sorted(rng.integers(0, MAX + 2, 2)))
         place = (PART, slot, str(rng.choice([*STATES, "none"], p=[0.45, 0.45, 0.1])), int(rng.integers(3)))
         try:
@@ -85,6 +85,11 @@ def act(engine: Engine | NativeEngine, role: Role, seed: int) -> Sequence[bytes 
                 step = {**dims[slot], "sequence": rows}
                 given = drawn_inputs(role, step, position, rng)
                 found += [array.tobytes() for array in engine.run(PART, slot, given, step)]
+            elif kind == "share":
+                slots = [int(each) for each in rng.permutation(2)]
+                step = {**role.dims, "batch": 2, "sequence": 1}
+                given = drawn_inputs(role, step, position, rng)
+                found += [array.tobytes() for array in engine.run_shared(PART, slots, given, step)]
             elif kind == "read":
                 found.append(engine.read_rows(*place, begin, end).tobytes())
             elif kind == "write":

@@ -29,6 +29,8 @@ struct Compute {
   Dims dims;
   /// Whether the states of the slot begin anew before, for sizes `dims`.
   bool resets = false;
+  /// The slots of the other requests of a shared step: each has one sequence, behind that of `slot`.
+  Counts others{};
 };
 /// Sample tokens from logits, and answer as for `Compute`; counts as computing.
 struct Draw {
@@ -37,6 +39,8 @@ struct Draw {
   messages::Sampling sampling;
   /// (batch,) index in its sequence that each new token will have.
   Counts positions;
+  /// The choice of the other requests of a shared step, which have a row each behind the first one's.
+  std::vector<messages::Sampling> others{};
 };
 /// Load sub-modules while the device goes on working, and answer with `Loaded` or `LoadFailed`.
 struct Load {

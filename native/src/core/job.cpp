@@ -81,7 +81,9 @@ void fill_answer(Job& job, const messages::Submit& submit, const Role& role) {
   }
   job.tokens.resize(job.length.size());
   job.finish.resize(job.length.size());
-  if (submit.reuse && role.model().prefix_reuse && submit.prompts.size() == 1) job.reusable = submit.prompts.front();
+  const bool is_one = submit.reuse && submit.prompts.size() == 1;
+  job.shares = is_one && !submit.trace && submit.sampling.likely == 0;
+  if (is_one && role.model().prefix_reuse) job.reusable = submit.prompts.front();
   fill_known(job, submit, role);
 }
 
@@ -216,7 +218,7 @@ Call Job::call(std::uint64_t step) const {
   const std::uint64_t behind = step - prompt.size();
   const Step& last = prompt.back().first;
   const bool is_waited_for = step + 1 >= reached() || (behind + 1) % MOST_FORCED == 0;
-  Step following{*number, slot, step, is_waited_for ? "decode" : std::string(program::REPLAY), last.dims, last.end(), {}, {}, {}};
+  Step following{*number, slot, step, is_waited_for ? "decode" : std::string(program::REPLAY), last.dims, last.end(), {}, {}, {}, {}};
   if (following.dims.contains("sequence")) following.dims.set("sequence", 1);
   for (std::uint64_t& end : following.position) end += behind;
   following.length.assign(following.position.size(), 1);
@@ -233,7 +235,7 @@ std::vector<Call> Job::prompt_steps(const Role& role) const {
   for (PromptPart& part : prompt_parts(given, width, length.size(), role)) {
     const std::uint64_t size = part.end - part.begin;
     Step step{*number, slot, found.size(), part.end < width ? std::string(program::CHUNK) : "prefill", dims, position,
-              length, {}, {}};
+              length, {}, {}, {}};
     if (size != total) {
       step.dims.set("sequence", size);
       step.position = {kept + part.begin};

@@ -168,6 +168,7 @@ messages::Hello Links::hello(const Outgoing& out) const {
   hello.epoch = role_->epoch();
   hello.incarnation = incarnation_;
   hello.address = address_;
+  hello.shares = role_->model().step_requests > 1;
   return hello;
 }
 

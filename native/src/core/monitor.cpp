@@ -8,7 +8,7 @@
 namespace partc::core {
 
 void Monitor::computed(double seconds) {
-  if (!meter_) return;
+  if (!meter_ || requests_.is_shared()) return;  // plans reckon with steps of one request
   const auto [name, phase] = requests_.works_at();
   meter_->took(name, phase, seconds);
 }
@@ -148,6 +148,8 @@ messages::DeviceStatus RingMonitor::device(const std::string& name, double now) 
     found.vitals = told->vitals;
   }
   if (const double* since = away_.find(name)) found.away_s = now - *since;
+  const bool is_own = name == schedule_.role->device() && schedule_.role->model().step_requests > 1;
+  found.shares = is_own || schedule_.sharing.takes(name);
   if (const auto losses = losses_.find(name); losses != losses_.end()) found.losses = losses->second;
   return found;
 }

@@ -99,6 +99,22 @@ void Request::begin_behind(const std::optional<messages::Reuse>& reuse) {
   resets_ = !reuse;
 }
 
+void Request::share(const Step& step, std::vector<RequestPtr> mates) {
+  const std::vector<Step> steps = apart(step);
+  for (std::size_t at = 0; at < steps.size(); ++at) {
+    const Request& request = at == 0 ? *this : *mates[at - 1];
+    if (request.step_) {
+      throw refused("request " + std::to_string(request.number) + " has a step under way, and cannot share one");
+    }
+    request.check_follows(steps[at]);
+  }
+  mates_ = std::move(mates);
+}
+
+bool Request::shares_with(std::uint64_t other) const {
+  return std::ranges::any_of(mates_, [&](const RequestPtr& mate) { return mate->number == other; });
+}
+
 void Request::begin(const Step& step, const Tensors& inputs, double now) {
   if (step_) {
     queued_.emplace_back(step, inputs);
@@ -163,6 +179,7 @@ void Request::close() {
   state = RequestState::closed;
   values_.clear();
   kept_.clear();
+  mates_.clear();
   inbox_.clear();
   queued_.clear();
   early_.clear();
@@ -206,7 +223,7 @@ void Request::join(const Step& step, double now) {
 }
 
 void Request::start(const Step& step, const Tensors& inputs, double now) {
-  check_follows(step);
+  check_follows(apart(step).front());
   step_ = step;
   phase_ = step.phase;
   at_ = 0;
@@ -309,7 +326,9 @@ void Request::run(const program::Run& item, Actions& out) {
     if (module.states.empty() && makes_nothing(item, module, dims)) return;
   }
   state = RequestState::computing;
-  out.push_back(Compute{item.submodule, slot, std::move(arrays), std::move(dims), resets_});
+  Counts slots;
+  for (const RequestPtr& mate : mates_) slots.push_back(mate->slot);
+  out.push_back(Compute{item.submodule, slot, std::move(arrays), std::move(dims), resets_, std::move(slots)});
   resets_ = false;
 }
 
@@ -393,7 +412,9 @@ Draw Request::draw(const std::string& name, const Step& step) const {
   if (logits.shape.size() != 3 || logits.shape[1] != 1) {
     throw internal_error("logits have the shape " + list_text(logits.shape) + ", not (batch, 1, vocabulary)");
   }
-  return {logits, sampling_, step.end()};
+  std::vector<messages::Sampling> others;
+  for (const RequestPtr& mate : mates_) others.push_back(mate->sampling_);
+  return {logits, sampling_, step.end(), std::move(others)};
 }
 
 /// Go to the next instruction; values that nothing uses any more are let go.
@@ -412,6 +433,8 @@ void Request::finish(double now, Actions& out) {
   state = RequestState::idle;
   idle_since_ = now;
   steps = step.step + 1;
+  const std::vector<RequestPtr> mates = std::exchange(mates_, {});
+  for (std::size_t at = 0; at < mates.size(); ++at) mates[at]->step_was_shared(step.others[at].step, timing_, now);
   if (step.phase == "prefill" || step.phase == program::CHUNK) ends_.push_back(step.end());
   if (!queued_.empty()) {
     const auto [following, inputs] = std::move(queued_.front());
@@ -422,6 +445,16 @@ void Request::finish(double now, Actions& out) {
   early_.clear();
   for (const Early& each : early) deliver(each.peer, each.step, each.values, now, out);
   if (!emitted.empty()) out.push_back(Emitted{step, emitted});
+}
+
+/// A step is over that another request has computed for this one, too; each counts all of its time.
+void Request::step_was_shared(std::uint64_t step, const Timing& timing, double now) {
+  timings.push_back(timing);
+  timings.back().request = number;
+  timings.back().step = step + 1 > ends_.size() ? step + 1 - ends_.size() : 0;
+  steps = step + 1;
+  phase_ = "decode";
+  idle_since_ = now;
 }
 
 /// Whether a message belongs to a later step that may be known already.

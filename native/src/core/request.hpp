@@ -36,6 +36,9 @@ struct Script {
 
 using ScriptPtr = std::shared_ptr<const Script>;
 
+class Request;
+using RequestPtr = std::shared_ptr<Request>;
+
 /// A request as one device knows it.
 class Request {
  public:
@@ -54,6 +57,13 @@ class Request {
   Counts position(std::uint64_t step) const;
   /// Go on behind rows that the slot has, before the first step.
   void begin_behind(const std::optional<messages::Reuse>& reuse);
+  /// Take the other requests of a step that is about to begin here; all of them rest meanwhile.
+  /// Throws Error: one of them is not at that step.
+  void share(const Step& step, std::vector<RequestPtr> mates);
+  /// Whether it computes a step under way that another request shares.
+  bool shares_with(std::uint64_t other) const;
+  /// Whether the step under way is that of several requests.
+  bool shares() const { return !mates_.empty(); }
   /// Start a step whose inputs are here (on the source), once the last one is over. Throws Error: it does not follow.
   void begin(const Step& step, const Tensors& inputs, double now);
   /// Take a message; on other devices than the source, the first message of a step starts it.
@@ -102,6 +112,7 @@ class Request {
   Draw draw(const std::string& name, const Step& step) const;
   void pass();
   void finish(double now, Actions& out);
+  void step_was_shared(std::uint64_t step, const Timing& timing, double now);
   bool is_early(const Step& step) const;
   Tensors named(const program::Names& names) const;
 
@@ -129,6 +140,8 @@ class Request {
   Timing timing_;
   double ready_since_ = 0.0;
   std::optional<double> waiting_since_;
+  /// The other requests of a shared step, in the order of their rows.
+  std::vector<RequestPtr> mates_;
   /// Rows of an earlier request that step 0 goes on behind.
   std::optional<messages::Reuse> reuse_;
   /// Values of the first step that later ones read.

@@ -21,15 +21,15 @@ void Requests::resume(ScriptPtr of_script, const std::vector<messages::Resumptio
   // The computation under way goes on, but nothing follows from it.
   Map<std::uint64_t, messages::Resumption> kept;
   for (const messages::Resumption& each : resumptions) kept.set(each.request, each);
-  Map<std::uint64_t, Shared> before;
+  Map<std::uint64_t, RequestPtr> before;
   for (const auto& [number, each] : kept) {
-    if (const Shared request = find(number)) before.set(number, request);
+    if (const RequestPtr request = find(number)) before.set(number, request);
   }
   for (const std::uint64_t number : numbers()) close(number);
   ready_ = {};
   halted_.clear();
   for (const auto& [number, each] : kept) {
-    const Shared* known = before.find(number);
+    const RequestPtr* known = before.find(number);
     open_.set(number, std::make_shared<Request>(script, each, known ? known->get() : nullptr, now));
     slots_.set(each.slot, number);
     next_request = std::max(next_request, number + 1);
@@ -57,7 +57,12 @@ void Requests::halt(std::set<std::uint64_t> numbers) {
 }
 
 std::uint64_t Requests::steps_in(const Request& request, const std::string& submodule) const {
-  return request.steps + (script->role->rewrites(submodule) && request.has_begun(submodule));
+  if (!script->role->rewrites(submodule)) return request.steps;
+  const bool has_begun = std::ranges::any_of(open_, [&](const auto& entry) {
+    const Request& leader = *entry.second;
+    return (leader.number == request.number || leader.shares_with(request.number)) && leader.has_begun(submodule);
+  });
+  return request.steps + has_begun;
 }
 
 std::vector<messages::Held> Requests::held(const Names& submodules) const {
@@ -84,8 +89,9 @@ std::uint64_t Requests::queue() const {
 
 void Requests::begin(const Step& step, const Tensors& inputs, double now, Actions& out) {
   try {
-    Shared request = find(step.request);
+    RequestPtr request = find(step.request);
     if (!request) request = admit(step, now);
+    gather(*request, step);
     const RequestState before = request->state;
     request->begin(step, inputs, now);
     noted(*request, before);
@@ -98,12 +104,13 @@ void Requests::begin(const Step& step, const Tensors& inputs, double now, Action
 void Requests::deliver(const std::string& peer, const Step& step, const Tensors& values, double now, Actions& out) {
   Actions found;
   try {
-    Shared request = find(step.request);
+    RequestPtr request = find(step.request);
     if (!request) {
       // At the source no message is the first: one that tells of an unknown request was for its former life.
       if (!opens || !step.opening || is_over(step)) return;
       request = admit(step, now);
     }
+    if (!gather(*request, step)) return;
     const RequestState before = request->state;
     request->deliver(peer, step, values, now, found);
     noted(*request, before);
@@ -120,20 +127,20 @@ void Requests::advance(double now, Actions& out) {
   while (!ready_.empty() && !computing_) {
     const std::uint64_t number = ready_.top().second;
     ready_.pop();
-    const Shared request = find(number);
+    const RequestPtr request = find(number);
     if (request && request->state == RequestState::ready && !halted_.contains(number)) advance(request, now, out);
   }
 }
 
 void Requests::computed(const std::vector<Tensor>& values, double seconds, double now, Actions& out) {
-  const Shared request = std::exchange(computing_, nullptr);
+  const RequestPtr request = std::exchange(computing_, nullptr);
   if (!request || request->state != RequestState::computing) return;
   request->computed(values, seconds, now);
   if (!halted_.contains(request->number)) advance(request, now, out);
 }
 
 void Requests::failed(const Error& error, Actions& out) {
-  const Shared request = std::exchange(computing_, nullptr);
+  const RequestPtr request = std::exchange(computing_, nullptr);
   if (!request || request->state != RequestState::computing) return;
   out.push_back(Failed{request->number, error});
 }
@@ -142,9 +149,10 @@ std::vector<Timing> Requests::close(std::uint64_t number) {
   next_request = std::max(next_request, number + 1);
   closed_.push_back(number);
   if (closed_.size() > KEPT_NUMBERS) closed_.pop_front();
-  const Shared request = find(number);
-  if (!request) return steps_of_overtaken(number);
+  const RequestPtr request = find(number);
   open_.erase(number);
+  drop_shared(number);
+  if (!request) return steps_of_overtaken(number);
   request->close();
   return whole_steps(request->timings);
 }
@@ -177,12 +185,12 @@ std::string Requests::doing() const {
   return waits.empty() ? "idle" : joined(waits, "; ");
 }
 
-Requests::Shared Requests::find(std::uint64_t number) const {
-  const Shared* found = open_.find(number);
+RequestPtr Requests::find(std::uint64_t number) const {
+  const RequestPtr* found = open_.find(number);
   return found == nullptr ? nullptr : *found;
 }
 
-void Requests::advance(const Shared& request, double now, Actions& out) {
+void Requests::advance(const RequestPtr& request, double now, Actions& out) {
   Actions found;
   try {
     request->advance(now, found);
@@ -206,8 +214,8 @@ void Requests::noted(const Request& request, RequestState before) {
   }
 }
 
-/// Open the request of a step 0; the one that has its slot ends, and its timings are kept until its end is told of.
-Requests::Shared Requests::admit(const Step& step, double now) {
+/// Open the request of a step 0. Throws Error: the step opens no request.
+RequestPtr Requests::admit(const Step& step, double now) {
   if (!step.opening) {
     throw refused("step " + std::to_string(step.step) + " of request " + std::to_string(step.request) +
                   " does not open it");
@@ -218,18 +226,51 @@ Requests::Shared Requests::admit(const Step& step, double now) {
     throw refused("the rows of request " + std::to_string(opening.reuse->request) + " are not in slot " +
                   std::to_string(step.slot));
   }
-  if (const std::optional<std::uint64_t> former = in_slot(step.slot)) {
-    const Shared overtaken = find(*former);
-    open_.erase(*former);
-    overtaken->close();
-    overtaken_.set(step.slot, overtaken);
-  }
+  overtake(step.slot);
   auto request = std::make_shared<Request>(script, step.request, step.slot, opening.sampling, opening.trace, now);
   request->begin_behind(opening.reuse);
   open_.set(step.request, request);
   slots_.set(step.slot, step.request);
   next_request = std::max(next_request, step.request + 1);
   return request;
+}
+
+/// Bring the requests of a shared step together before it begins; whether all of them are open.
+/// Throws Error: one of them is not at that step.
+bool Requests::gather(Request& request, const Step& step) const {
+  std::vector<RequestPtr> mates;
+  for (const StepMember& member : step.others) {
+    const RequestPtr mate = find(member.request);
+    if (!mate) return false;
+    mates.push_back(mate);
+  }
+  if (!mates.empty() && !request.shares()) request.share(step, std::move(mates));
+  return true;
+}
+
+/// End a request whose step under way an ended one shares: the source ends one of them with all others only.
+///
+/// Its rows would be written into the slot of a later request.
+void Requests::drop_shared(std::uint64_t number) {
+  std::vector<RequestPtr> leaders;
+  for (const auto& [each, request] : open_) {
+    if (request->shares_with(number)) leaders.push_back(request);
+  }
+  for (const RequestPtr& leader : leaders) {
+    open_.erase(leader->number);
+    leader->close();
+  }
+}
+
+/// End the request that has a slot; its timings are kept until its end is told of.
+void Requests::overtake(std::uint64_t slot) {
+  const std::optional<std::uint64_t> former = in_slot(slot);
+  if (!former) return;
+  const RequestPtr request = find(*former);
+  open_.erase(*former);
+  drop_shared(*former);
+  request->close();
+  overtaken_.set(slot, request);
 }
 
 std::vector<Timing> Requests::steps_of_overtaken(std::uint64_t number) {

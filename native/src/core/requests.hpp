@@ -44,6 +44,8 @@ class Requests {
   std::vector<messages::Held> held(const Names& submodules) const;
   /// (sub-module or `sample`, phase) of what the engine computes; empty texts: it rests.
   std::pair<std::string, std::string> works_at() const;
+  /// Whether the engine works for several requests at once.
+  bool is_shared() const { return computing_ && computing_->shares(); }
   std::uint64_t in_flight() const { return open_.size(); }
   /// Requests that could go on, and wait for the engine.
   std::uint64_t queue() const;
@@ -68,28 +70,30 @@ class Requests {
   std::string doing() const;
 
  private:
-  using Shared = std::shared_ptr<Request>;
   using Ready = std::pair<double, std::uint64_t>;
 
-  Shared find(std::uint64_t number) const;
-  void advance(const Shared& request, double now, Actions& out);
+  RequestPtr find(std::uint64_t number) const;
+  void advance(const RequestPtr& request, double now, Actions& out);
   void noted(const Request& request, RequestState before);
-  Shared admit(const Step& step, double now);
+  RequestPtr admit(const Step& step, double now);
+  bool gather(Request& request, const Step& step) const;
+  void drop_shared(std::uint64_t number);
+  void overtake(std::uint64_t slot);
   std::vector<Timing> steps_of_overtaken(std::uint64_t number);
   bool is_over(const Step& step) const;
   bool is_closed(std::uint64_t number) const;
 
-  Map<std::uint64_t, Shared> open_;
+  Map<std::uint64_t, RequestPtr> open_;
   /// Slot → the last request that had it.
   Map<std::uint64_t, std::uint64_t> slots_;
   /// Slot → the request before that, where its end has not been told of: it travels on another connection.
-  Map<std::uint64_t, Shared> overtaken_;
+  Map<std::uint64_t, RequestPtr> overtaken_;
   std::deque<std::uint64_t> closed_;
   /// (when its step began, number) of requests that can go on, the oldest first.
   std::priority_queue<Ready, std::vector<Ready>, std::greater<Ready>> ready_;
   /// Requests that compute nothing for now.
   std::set<std::uint64_t> halted_;
-  Shared computing_;
+  RequestPtr computing_;
 };
 
 }  // namespace partc::core

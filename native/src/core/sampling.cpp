@@ -79,7 +79,7 @@ void add_likely(const std::vector<float>& logits, std::int64_t token, std::uint6
 }
 
 /// The first kept token of a row whose running sum passes a draw; O(vocabulary log vocabulary).
-std::int64_t draw(const std::vector<float>& logits, const messages::Sampling& sampling, std::uint64_t row,
+std::int64_t pick(const std::vector<float>& logits, const messages::Sampling& sampling, std::uint64_t row,
                   std::uint64_t position) {
   std::vector<double> scaled;
   for (const float logit : logits) scaled.push_back(static_cast<double>(logit) / sampling.temperature);
@@ -105,21 +105,26 @@ std::int64_t draw(const std::vector<float>& logits, const messages::Sampling& sa
   return static_cast<std::int64_t>(order[std::min(index, sums.size() - 1)]);
 }
 
-}  // namespace
-
-Tensor sample(const Tensor& logits, const messages::Sampling& sampling, const Counts& positions) {
-  const std::size_t rows = logits.shape.front(), size = logits.shape.back();
+/// The next token of every row, int64[batch].
+Tensor sample(const Draw& draw) {
+  const std::size_t rows = draw.logits.shape.front(), size = draw.logits.shape.back();
+  const bool is_shared = !draw.others.empty();
   std::vector<std::int64_t> tokens;
   for (std::size_t row = 0; row < rows; ++row) {
-    const std::vector<float> numbers = row_of(logits, row, size);
-    tokens.push_back(sampling.temperature == 0.0 ? greedy(numbers) : draw(numbers, sampling, row, positions[row]));
+    const std::vector<float> numbers = row_of(draw.logits, row, size);
+    const messages::Sampling& sampling = is_shared && row != 0 ? draw.others.at(row - 1) : draw.sampling;
+    tokens.push_back(sampling.temperature == 0.0
+                         ? greedy(numbers)
+                         : pick(numbers, sampling, is_shared ? 0 : row, draw.positions.at(row)));
   }
   return Tensor::int64({rows}, tokens);
 }
 
+}  // namespace
+
 std::vector<Tensor> drawn(const Draw& draw) {
-  std::vector<Tensor> found{sample(draw.logits, draw.sampling, draw.positions)};
-  if (draw.sampling.likely == 0) return found;
+  std::vector<Tensor> found{sample(draw)};
+  if (draw.sampling.likely == 0 || !draw.others.empty()) return found;
   const std::size_t rows = draw.logits.shape.front(), size = draw.logits.shape.back();
   const std::span<const std::int64_t> tokens = found.front().elements<std::int64_t>();
   std::vector<std::int64_t> ids;

@@ -9,14 +9,12 @@
 
 namespace partc::core {
 
-/// The next token of every row, int64[batch]; equal logits fall to the lowest id.
-///
-/// `logits`: (batch, 1, vocabulary), any float. `positions`: for each row, the index that the new token will have.
-Tensor sample(const Tensor& logits, const messages::Sampling& sampling, const Counts& positions);
-
 /// The results of a draw: the tokens and, where `sampling.likely` is not 0, the drawn token of every row and the
 /// `likely - 1` most likely ones, int64[batch, likely], with the logarithms of their probabilities,
 /// float64[batch, likely]: x - log sum exp, summed in float64 in the order of the vocabulary and rounded to float32.
+///
+/// Equal logits fall to the lowest id. In a shared step every row is the first one of a request of its own, and is drawn
+/// as that alone.
 std::vector<Tensor> drawn(const Draw& draw);
 
 /// A number in [0, 1) that belongs to (seed, row, position).

@@ -14,6 +14,18 @@ constexpr double REPORT_S = 1.0;
 /// Faults may be noticed late by this fraction of the shortest patience.
 constexpr double LATE = 0.05;
 
+/// The values of one of the requests that have a row each.
+Tensors row_of(const Tensors& values, std::uint64_t row) {
+  Tensors found;
+  for (const auto& [name, all] : values) {
+    const std::size_t bytes = all.bytes.size / all.shape.front();
+    Tensor own{all.type, all.shape, all.bytes.part(row * bytes, (row + 1) * bytes)};
+    own.shape.front() = 1;
+    found.set(name, std::move(own));
+  }
+  return found;
+}
+
 Error cancelled() { return run_error("the request was cancelled"); }
 
 }  // namespace
@@ -24,6 +36,7 @@ Schedule::Schedule(RolePtr of_role, double floor_s, double rejoin_s, double ling
       next_number(next_number),
       incomplete_since(incomplete_since),
       patience(role, floor_s),
+      sharing(role),
       floor_s_(floor_s),
       rejoin_s_(rejoin_s),
       linger_s_(linger_s),
@@ -34,7 +47,7 @@ Schedule::Schedule(RolePtr of_role, double floor_s, double rejoin_s, double ling
 }
 
 void Schedule::adopt(RolePtr of_role) {
-  role = std::move(of_role);
+  role = sharing.role = std::move(of_role);
   slots_.forget();
   patience = Patience(role, floor_s_);
 }
@@ -70,11 +83,13 @@ bool Schedule::is_at_rest() const {
 std::uint64_t Schedule::first_number() const {
   std::optional<std::uint64_t> first;
   for (const auto& [number, job] : running_) first = std::min(first.value_or(number), number);
+  for (const JobPtr& job : sharing.ended()) first = std::min(first.value_or(*job->number), *job->number);
   return first.value_or(next_number);
 }
 
 void Schedule::hold(bool at_once) {
   held = true;
+  sharing.hold(at_once);
   if (!at_once) return;
   for (const auto& [number, job] : running_) job->in_flight = false;
 }
@@ -87,6 +102,7 @@ std::vector<messages::Reached> Schedule::reached() const {
 
 std::pair<std::vector<messages::Resumption>, std::uint64_t> Schedule::rewind(
     const std::function<std::uint64_t(std::uint64_t, std::uint64_t)>& watermark) {
+  sharing.hold(true);
   std::pair<std::vector<messages::Resumption>, std::uint64_t> found;
   for (const auto& [number, job] : running_) {
     const std::uint64_t step = watermark(number, job->reached());
@@ -97,19 +113,19 @@ std::pair<std::vector<messages::Resumption>, std::uint64_t> Schedule::rewind(
 }
 
 void Schedule::go_on(double now, Actions& out) {
-  held = false;
+  held = sharing.held = false;
   whole(now);
+  let_go(out);
   for (const auto& [number, job] : running_) {
-    if (!job->in_flight) begin(*job, now, out);
+    if (!job->in_flight) begin(job, now, out);
   }
+  sharing.begin(now, out);
   pump(now, out);
 }
 
 void Schedule::fail(const Failed& failed, double now, Actions& out) {
-  for (const JobPtr& job : all(running_)) {
-    // An end may open the next request, but ends no other one of these.
-    if (failed.concerns(*job->number)) fail(job, failed.error, now, out);
-  }
+  // An end may open the next request, but ends no other one of these.
+  for (const JobPtr& job : sharing.concerned(failed, all(running_))) fail(job, failed.error, now, out);
 }
 
 void Schedule::submit(const Origin& origin, const messages::Submit& submit, const Frames& frames, double now,
@@ -169,15 +185,30 @@ void Schedule::pump(double now, Actions& out) {
     const auto [slot, reuse] = slots_.take(job->reusable);
     job->open(next_number++, slot, *role, reuse);
     running_.set(*job->number, job);
-    begin(*job, now, out);
+    begin(job, now, out);
   }
 }
 
 void Schedule::moved(std::uint64_t number, double now) {
-  if (const JobPtr* job = running_.find(number)) (*job)->progress.moved(now);
+  const std::vector<JobPtr> together = sharing.of(number);
+  for (const JobPtr& job : together) job->progress.moved(now);
+  const JobPtr* alone = running_.find(number);
+  if (together.empty() && alone != nullptr) (*alone)->progress.moved(now);
 }
 
 void Schedule::emitted(const Step& step, const Tensors& values, double now, Actions& out) {
+  sharing.over(step.request);
+  std::uint64_t row = 0;
+  for (const Step& own : apart(step)) {
+    take_values(own, step.others.empty() ? values : row_of(values, row++), now, out);
+  }
+  let_go(out);
+  sharing.begin(now, out);
+  pump(now, out);
+}
+
+/// The values of a request.
+void Schedule::take_values(const Step& step, const Tensors& values, double now, Actions& out) {
   const JobPtr* found = running_.find(step.request);
   if (found == nullptr) return;
   const JobPtr job = *found;
@@ -200,7 +231,7 @@ void Schedule::emitted(const Step& step, const Tensors& values, double now, Acti
   if (job->finished()) {
     finish(job, now, out);
   } else if (!held) {
-    begin(*job, now, out);
+    begin(job, now, out);
   }
 }
 
@@ -303,11 +334,20 @@ std::vector<JobPtr> Schedule::all(const Jobs& jobs) {
   return found;
 }
 
-/// Begin the steps that lead to the next token: one, or several parts of a prompt, or known ones.
-void Schedule::begin(Job& job, double now, Actions& out) {
-  job.started = now;
-  job.progress.moved(now);
-  for (auto& [step, inputs] : job.calls()) out.push_back(Begin{step, inputs});
+/// Begin the steps that lead to the next token: one, maybe a shared one, parts of a prompt, or known ones.
+void Schedule::begin(const JobPtr& job, double now, Actions& out) {
+  if (sharing.serves(*job)) return sharing.add(job);
+  job->started = now;
+  job->progress.moved(now);
+  for (auto& [step, inputs] : job->calls()) out.push_back(Begin{step, inputs});
+}
+
+/// Free the slots of requests that have ended while others computed with them.
+void Schedule::let_go(Actions& out) {
+  for (const JobPtr& job : sharing.freed()) {
+    slots_.give(job->slot, *job->number, {});
+    out.push_back(End{*job->number, false});
+  }
 }
 
 /// All tokens are out: the slot is free for the next request while the devices report.
@@ -352,12 +392,17 @@ void Schedule::fail(const JobPtr& job, const Error& error, double now, Actions& 
   const auto waits = std::ranges::find(waiting_, job);
   if (waits != waiting_.end()) {
     waiting_.erase(waits);
+  } else if (sharing.end(job)) {
+    running_.erase(*job->number);
   } else {
+    for (const JobPtr& mate : sharing.of(*job->number)) sharing.over(*mate->number);
+    let_go(out);
     release(*job);
     reporting_.erase(*job->number);
     out.push_back(End{*job->number, false});
   }
   end(job, {messages::Error{job->ticket, messages::problem_of(error)}, {}}, now, out);
+  sharing.begin(now, out);
   pump(now, out);
 }
 

@@ -12,6 +12,7 @@
 #include "core/job.hpp"
 #include "core/orphans.hpp"
 #include "core/patience.hpp"
+#include "core/sharing.hpp"
 #include "core/slots.hpp"
 
 namespace partc::core {
@@ -30,6 +31,7 @@ class Schedule {
   /// Whether requests stop at their step boundaries.
   bool held = false;
   Patience patience;
+  Sharing sharing;
 
   // -- the ring
 
@@ -107,7 +109,9 @@ class Schedule {
   static std::vector<JobPtr> all(const Jobs& jobs);
   void look_at_running(double now, Actions& out);
   void give_up(double now, Actions& out);
-  void begin(Job& job, double now, Actions& out);
+  void begin(const JobPtr& job, double now, Actions& out);
+  void let_go(Actions& out);
+  void take_values(const Step& step, const Tensors& values, double now, Actions& out);
   void take(Job& job, const Tensor& tokens, const Likelies& likely, Actions& out);
   void finish(const JobPtr& job, double now, Actions& out);
   void release(const Job& job);

@@ -85,6 +85,7 @@ std::uint64_t Source::first_request(const messages::Hello& hello) const {
 }
 
 void Source::greeted(const messages::Hello& hello, double now, Actions& out) {
+  schedule.sharing.greeted(hello.name, hello.shares);
   if (!changes.remembers(hello.name, hello.incarnation)) {
     unready_.erase(hello.name);  // its former life lacked that link
     schedule.forget_rows();

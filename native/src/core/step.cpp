@@ -1,11 +1,19 @@
 #include "core/step.hpp"
 
+#include <set>
+
 #include "format/text.hpp"
 
 namespace partc::core {
 
 using messages::Row;
 using messages::TensorSpec;
+
+std::vector<StepMember> Step::members() const {
+  std::vector<StepMember> found{{request, slot, step}};
+  found.insert(found.end(), others.begin(), others.end());
+  return found;
+}
 
 Counts Step::end() const {
   Counts found;
@@ -15,22 +23,97 @@ Counts Step::end() const {
 
 bool Step::same_as(const Step& other) const {
   return step == other.step && slot == other.slot && dims == other.dims && position == other.position &&
-         length == other.length;
+         length == other.length && others == other.others;
+}
+
+Step shared(const std::vector<Step>& steps) {
+  Step found = steps.front();
+  found.dims.set("batch", steps.size());
+  for (auto step = steps.begin() + 1; step != steps.end(); ++step) {
+    found.position.push_back(step->position.front());
+    found.length.push_back(step->length.front());
+    found.others.push_back(step->members().front());
+  }
+  return found;
+}
+
+std::vector<Step> apart(const Step& step) {
+  if (step.others.empty()) return {step};
+  std::vector<Step> found;
+  for (const StepMember& member : step.members()) {
+    const std::size_t row = found.size();
+    Step& own = found.emplace_back(step);
+    own.request = member.request;
+    own.slot = member.slot;
+    own.step = member.step;
+    own.dims.set("batch", 1);
+    own.position = {step.position.at(row)};
+    own.length = {step.length.at(row)};
+    own.others.clear();
+  }
+  return found;
 }
 
 std::vector<Row> rows_of(const Step& step, std::uint64_t max_batch) {
   const std::uint64_t first = step.slot * max_batch;
   if (step.position.empty()) return {{step.request, first, step.step, 0, 0}};
   std::vector<Row> rows;
+  if (!step.others.empty()) {
+    for (const StepMember& member : step.members()) {
+      const std::size_t at = rows.size();
+      rows.push_back({member.request, member.slot * max_batch, member.step, step.position[at], step.length[at]});
+    }
+    return rows;
+  }
   for (std::size_t at = 0; at < step.position.size(); ++at) {
     rows.push_back({step.request, first + at, step.step, step.position[at], step.length[at]});
   }
   return rows;
 }
 
+namespace {
+
+Step shared_step_of(const messages::Data& data, const Role& role) {
+  const build::Model& model = role.model();
+  if (data.phase != "decode" || !data.open.empty() || !data.likely.empty() || data.rows.size() > model.step_requests) {
+    throw run_error(std::to_string(data.rows.size()) + " requests do not share a step of " + in_quotes(data.phase) +
+                    " in this build");
+  }
+  std::vector<StepMember> members;
+  std::set<std::uint64_t> requests, slots;
+  Step step;
+  for (const Row& row : data.rows) {
+    const std::uint64_t slot = row.row / model.max_batch;
+    if (row.row != slot * model.max_batch || slot >= model.max_requests) {
+      throw run_error("row " + std::to_string(row.row) + " is not the first of a slot");
+    }
+    if (row.step == 0) {
+      throw run_error("the step that opens request " + std::to_string(row.request) + " is shared");
+    }
+    members.push_back({row.request, slot, row.step});
+    requests.insert(row.request);
+    slots.insert(slot);
+    step.position.push_back(row.position);
+    step.length.push_back(row.length);
+  }
+  if (requests.size() < members.size() || slots.size() < members.size()) {
+    throw run_error("a request or a slot has two rows of a shared step");
+  }
+  step.request = members.front().request;
+  step.slot = members.front().slot;
+  step.step = members.front().step;
+  step.phase = data.phase;
+  step.dims = data.dims;
+  step.others.assign(members.begin() + 1, members.end());
+  return step;
+}
+
+}  // namespace
+
 Step step_of(const messages::Data& data, const Role& role) {
   const std::uint64_t most = role.model().max_batch;
   const Row& first = data.rows.front();
+  if (role.model().step_requests > 1 && data.rows.back().request != first.request) return shared_step_of(data, role);
   const std::uint64_t slot = first.row / most;
   for (std::size_t at = 0; at < data.rows.size(); ++at) {
     const Row& row = data.rows[at];
@@ -45,7 +128,7 @@ Step step_of(const messages::Data& data, const Role& role) {
   if (data.open.size() > 1 || (!data.open.empty() && data.open.front().request != first.request)) {
     throw run_error("a message of request " + std::to_string(first.request) + " opens another one");
   }
-  Step step{first.request, slot, first.step, data.phase, data.dims, {}, {}, {}, data.likely};
+  Step step{first.request, slot, first.step, data.phase, data.dims, {}, {}, {}, data.likely, {}};
   for (const Row& row : data.rows) {
     if (!role.has_step_inputs()) break;
     step.position.push_back(row.position);
@@ -60,11 +143,13 @@ namespace {
 void check_rows(const Step& step, const Role& role) {
   const std::uint64_t rows = size_or(step.dims, "batch", 1), fresh = size_or(step.dims, "sequence", 1);
   const std::uint64_t positions = step.position.size(), lengths = step.length.size();
-  if (positions != rows || lengths != rows || rows > role.model().max_batch) {
+  const build::Model& model = role.model();
+  const std::uint64_t limit = step.others.empty() ? model.max_batch : model.step_requests;
+  if (positions != rows || lengths != rows || rows > limit) {
     throw run_error(std::to_string(rows) + " sequences with " + std::to_string(positions) + " positions and " +
                     std::to_string(lengths) + " lengths");
   }
-  const std::uint64_t most = role.model().max_sequence;
+  const std::uint64_t most = model.max_sequence;
   for (std::size_t at = 0; at < rows; ++at) {
     const std::uint64_t position = step.position[at], length = step.length[at];
     if (1 <= length && length <= fresh && fresh <= most && position <= most - fresh) continue;
@@ -91,10 +176,10 @@ void check_step(const Step& step, const Role& role) {
   }
   if (is_first != step.opening.has_value()) throw run_error("a request is opened by its step 0, and by no other");
   for (const auto& [name, size] : step.dims) {
-    const std::uint64_t* most = role.dims().find(name);
-    if (most != nullptr && size <= *most) continue;
-    throw run_error(name + " is " + std::to_string(size) + ", at most " + std::to_string(most ? *most : 0) +
-                    " is planned for");
+    const bool is_of_requests = !step.others.empty() && name == "batch";
+    const std::uint64_t most = is_of_requests ? model.step_requests : size_or(role.dims(), name, 0);
+    if (size <= most && (is_of_requests || role.dims().contains(name))) continue;
+    throw run_error(name + " is " + std::to_string(size) + ", at most " + std::to_string(most) + " is planned for");
   }
   if (role.has_step_inputs()) check_rows(step, role);
 }

@@ -16,7 +16,17 @@ inline constexpr std::uint64_t MOST_FORCED = 8;
 
 using Likelies = std::vector<std::vector<messages::Likely>>;
 
-/// A step of a request: a prompt, a part of one, or a token.
+/// A request that has one row in a step that it shares.
+struct StepMember {
+  std::uint64_t request = 0, slot = 0, step = 0;
+
+  bool operator==(const StepMember&) const = default;
+};
+
+/// A step of a request: a prompt, a part of one, or a token; or a token of each of several requests.
+///
+/// A shared step bears the number of its first request. The others have a row each behind the first one's, of their own
+/// slots and at their own positions.
 struct Step {
   /// Counts up at the source; never used twice.
   std::uint64_t request = 0;
@@ -34,16 +44,24 @@ struct Step {
   std::optional<messages::Opening> opening;
   /// Per sequence the probabilities of its token and of others; present once it is drawn, where they are wanted.
   Likelies likely;
+  /// The other requests that share the step; it is one of decode then.
+  std::vector<StepMember> others;
 
+  /// The requests that it belongs to, in the order of their rows if there are several.
+  std::vector<StepMember> members() const;
   /// (batch,) valid tokens in the cache of each sequence after this step.
   Counts end() const;
   /// Whether two devices mean the same step; only the first messages of step 0 have an opening.
   bool same_as(const Step& other) const;
 };
 
+/// One step of the tokens of several requests.
+Step shared(const std::vector<Step>& steps);
+/// The steps that `shared` made one of; the step itself where it is one request's.
+std::vector<Step> apart(const Step& step);
 /// The rows of a step as they travel; one row for the task `graph`.
 std::vector<messages::Row> rows_of(const Step& step, std::uint64_t max_batch);
-/// The step that a message belongs to. Throws Error: its rows are not those of one request.
+/// The step that a message belongs to. Throws Error: its rows are neither those of one request nor one each of several.
 Step step_of(const messages::Data& data, const Role& role);
 /// Holds the numbers of a step against what the placement allows. Throws Error: with the field that is wrong.
 void check_step(const Step& step, const Role& role);

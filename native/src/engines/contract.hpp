@@ -10,6 +10,8 @@
 
 namespace partc::engines {
 
+using Slots = std::vector<std::uint64_t>;
+
 /** Computes the sub-modules of one device; it begins with none of them loaded. */
 class Engine {
  public:
@@ -19,6 +21,9 @@ class Engine {
   virtual void reset(std::uint64_t slot, const Dims& dims) = 0;
   virtual std::vector<Tensor> run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
                                  const Dims& dims) = 0;
+  /** A step of one row in each of several slots. */
+  virtual std::vector<Tensor> run_shared(const std::string& submodule, const Slots& slots,
+                                         const std::vector<Tensor>& inputs, const Dims& dims) = 0;
   virtual Tensor read_rows(const std::string& submodule, std::uint64_t slot, const std::string& state,
                           std::uint64_t row, std::uint64_t begin, std::uint64_t end) = 0;
   virtual void write_rows(const std::string& submodule, std::uint64_t slot, const std::string& state,

@@ -122,7 +122,14 @@ const Sizes& Entries::of(const build::Submodule& module, const Dims& dims) {
   Key key{module.name, {dims.begin(), dims.end()}};
   if (const auto found = kept_.find(key); found != kept_.end()) return found->second;
   if (kept_.size() == kKeptSizes) kept_.clear();
-  return kept_.emplace(std::move(key), make(module, dims)).first->second;
+  return kept_.emplace(std::move(key), make(module, entry_for(module, dims), dims)).first->second;
+}
+
+const Sizes& Entries::exactly(const build::Submodule& module, const Entry& entry, const Dims& dims) {
+  ExactKey key{module.name, entry, {dims.begin(), dims.end()}};
+  if (const auto found = exact_.find(key); found != exact_.end()) return found->second;
+  if (exact_.size() == kKeptSizes) exact_.clear();
+  return exact_.emplace(std::move(key), make(module, entry, dims)).first->second;
 }
 
 Span Entries::span(const std::string& value, const Dims& entry, const Dims& step) const {
@@ -139,9 +146,9 @@ Span Entries::span(const std::string& value, const Dims& entry, const Dims& step
   return found;
 }
 
-Sizes Entries::make(const build::Submodule& module, const Dims& dims) const {
-  Sizes found{entry_for(module, dims), {}, {}};
-  const Dims wide = sizes(module, found.entry);
+Sizes Entries::make(const build::Submodule& module, const Entry& entry, const Dims& dims) const {
+  Sizes found{entry, {}, {}};
+  const Dims wide = sizes(module, entry);
   for (const std::string& name : module.inputs) found.inputs.push_back(span(name, wide, dims));
   for (const std::string& name : module.outputs) found.outputs.push_back(span(name, wide, dims));
   return found;

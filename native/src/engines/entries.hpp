@@ -9,6 +9,7 @@ to size.
 #include <cstddef>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -55,20 +56,25 @@ class Entries {
 
   /** The entry for a step, kept for the sizes of late. Throws a run error: no entry is large enough. */
   const Sizes& of(const build::Submodule& module, const Dims& dims);
+  /** The sizes of a step in an entry that the caller names. */
+  const Sizes& exactly(const build::Submodule& module, const Entry& entry, const Dims& dims);
   /** The value of every symbol in the function of an entry. */
   Dims sizes(const build::Submodule& module, const Entry& entry) const;
   const Types& types() const { return types_; }
 
  private:
   using Key = std::pair<std::string, std::vector<std::pair<std::string, std::uint64_t>>>;
+  /** A sub-module, the entry, and the sizes of the step. */
+  using ExactKey = std::tuple<std::string, Entry, std::vector<std::pair<std::string, std::uint64_t>>>;
 
-  Sizes make(const build::Submodule& module, const Dims& dims) const;
+  Sizes make(const build::Submodule& module, const Entry& entry, const Dims& dims) const;
   Entry entry_for(const build::Submodule& module, const Dims& dims) const;
   Span span(const std::string& value, const Dims& entry, const Dims& step) const;
 
   const build::Build& build_;
   Types types_;
   std::map<Key, Sizes> kept_;
+  std::map<ExactKey, Sizes> exact_;
 };
 
 /** The name of a function: `part_0_b2_s64`. */

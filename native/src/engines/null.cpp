@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "engines/new_tensor.hpp"
+#include "engines/shared_steps.hpp"
 #include "errors.hpp"
 
 namespace partc::engines {
@@ -147,6 +148,14 @@ std::vector<Tensor> NullEngine::run(const std::string& submodule, std::uint64_t 
   std::vector<Tensor> outputs;
   for (const std::string& name : module.outputs) outputs.push_back(filled(name, mark + outputs.size(), dims));
   return outputs;
+}
+
+/** One slot after the other. */
+std::vector<Tensor> NullEngine::run_shared(const std::string& submodule, const Slots& slots,
+                                           const std::vector<Tensor>& inputs, const Dims& dims) {
+  const build::Submodule* found = find(submodule);
+  if (!found) throw not_loaded(submodule);
+  return run_apart(*this, *found, types_, slots, inputs, dims);
 }
 
 Tensor NullEngine::filled(const std::string& name, std::uint64_t mark, const Dims& dims) const {

@@ -7,6 +7,7 @@
 
 #include "engines/huge_pages.hpp"
 #include "engines/new_tensor.hpp"
+#include "engines/shared_steps.hpp"
 #include "errors.hpp"
 #include "format/complaints.hpp"
 #include "format/text.hpp"
@@ -143,6 +144,14 @@ std::vector<Tensor> OrtEngine::run(const std::string& submodule, std::uint64_t s
                     kRecompile);
   }
   return outputs;
+}
+
+/** One slot after the other. */
+std::vector<Tensor> OrtEngine::run_shared(const std::string& submodule, const Slots& slots,
+                                          const std::vector<Tensor>& inputs, const Dims& dims) {
+  const Loaded* const held = find(submodule);
+  if (!held) throw not_loaded(submodule);
+  return run_apart(*this, *held->module, types_, slots, inputs, dims);
 }
 
 Tensor OrtEngine::read_rows(const std::string& submodule, std::uint64_t slot, const std::string& state,

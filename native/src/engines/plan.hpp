@@ -33,6 +33,8 @@ class PlanEngine : public Engine {
   void reset(std::uint64_t slot, const Dims& dims) override;
   std::vector<Tensor> run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
                          const Dims& dims) override;
+  std::vector<Tensor> run_shared(const std::string& submodule, const Slots& slots, const std::vector<Tensor>& inputs,
+                                 const Dims& dims) override;
   Tensor read_rows(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
                   std::uint64_t begin, std::uint64_t end) override;
   void write_rows(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
@@ -42,14 +44,24 @@ class PlanEngine : public Engine {
   using CallKey = std::tuple<std::string, std::uint64_t, Entry>;
   /** A function with all its arguments, and where its inputs go. */
   struct Prepared {
-    const Frame& frame;
+    Frame& frame;
     const std::vector<Pages>& inputs;
   };
   using InputKey = std::pair<std::string, Entry>;
+  using SlotKey = std::pair<std::string, std::uint64_t>;
 
   const build::Submodule& loaded(const std::string& name) const;
   Prepared prepared(const build::Submodule& module, std::uint64_t slot, const Entry& entry);
   const std::vector<Pages>& inputs_of(const build::Submodule& module, const Entry& entry);
+  std::vector<std::byte*> parameters_of(const build::Submodule& module, const std::vector<Pages>& inputs,
+                                        const std::vector<std::byte*>& states) const;
+  const std::vector<std::byte*>& places(const build::Submodule& module, std::uint64_t slot);
+  void prepare_shared(const build::Submodule& module);
+  std::vector<std::uint64_t> groups(const std::string& submodule, std::uint64_t count) const;
+  std::vector<Tensor> run_together(const build::Submodule& module, const Slots& slots,
+                                   const std::vector<Tensor>& inputs, const Dims& dims);
+  std::vector<Tensor> step(const build::Submodule& module, const Frame& frame, const std::vector<Pages>& buffers,
+                           const Sizes& sizes, const std::vector<Tensor>& inputs) const;
 
   BuildPtr build_;
   std::string folder_;
@@ -60,6 +72,8 @@ class PlanEngine : public Engine {
   States states_;
   std::map<InputKey, std::vector<Pages>> inputs_;  // the same for every slot: one step runs at a time
   std::map<CallKey, Frame> calls_;                 // for good: a function with all its arguments, for one slot
+  std::map<InputKey, Frame> shared_;               // steps of several requests, which are pointed to their states
+  std::map<SlotKey, std::vector<std::byte*>> places_;  // where states lie, in the order of parameters
   mutable std::mutex changing_;  // held where these maps are looked at; their entries stay where they are
 };
 

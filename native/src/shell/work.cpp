@@ -39,7 +39,12 @@ struct Doing {
   Answer operator()(core::Compute& task) const {
     return tried([&] {
       if (task.resets) engine.reset(task.slot, task.dims);
-      return timed([&] { return engine.run(task.submodule, task.slot, task.inputs, task.dims); });
+      return timed([&] {
+        if (task.others.empty()) return engine.run(task.submodule, task.slot, task.inputs, task.dims);
+        engines::Slots slots{task.slot};
+        slots.insert(slots.end(), task.others.begin(), task.others.end());
+        return engine.run_shared(task.submodule, slots, task.inputs, task.dims);
+      });
     });
   }
   Answer operator()(core::Draw& task) const {

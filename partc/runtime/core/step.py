@@ -20,7 +20,7 @@ MOST_FORCED = 8
 """Steps with known results that a request may have under way; the last of them is waited for."""
 
 
-class Member(Struct, frozen=True):
+class StepMember(Struct, frozen=True):
     """A request that has one row in a step that it shares."""
 
     request: int
@@ -54,13 +54,13 @@ class Step(Struct, frozen=True):
     """Present in step 0 alone."""
     likely: tuple[tuple[Likely, ...], ...] = ()
     """Per sequence the probabilities of its token and of others; present once it is drawn, where they are wanted."""
-    others: tuple[Member, ...] = ()
+    others: tuple[StepMember, ...] = ()
     """The other requests that share the step; it is one of decode then."""
 
     @property
-    def members(self) -> tuple[Member, ...]:
+    def members(self) -> tuple[StepMember, ...]:
         """The requests that it belongs to, in the order of their rows if there are several."""
-        return (Member(self.request, self.slot, self.step), *self.others)
+        return (StepMember(self.request, self.slot, self.step), *self.others)
 
     @property
     def slots(self) -> tuple[int, ...]:
@@ -168,7 +168,7 @@ def _shared_step_of(data: Data, role: Role) -> Step:
             raise RunError(f"the step that opens request {row.request} is shared")
     if len({row.request for row in rows}) < len(rows) or len(set(slots)) < len(rows):
         raise RunError("a request or a slot has two rows of a shared step")
-    members = [Member(row.request, slot, row.step) for row, slot in zip(rows, slots, strict=True)]
+    members = [StepMember(row.request, slot, row.step) for row, slot in zip(rows, slots, strict=True)]
     return Step(
         request=members[0].request,
         slot=members[0].slot,

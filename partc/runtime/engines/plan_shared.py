@@ -30,7 +30,8 @@ def shared_calls(
     Returns:
         None where the calls of the two do not correspond, or a row would lie where kernels do not take it.
     """
-    if len(one.calls) != len(many.calls):
+    gives_states = any(_is_state(output.place, states) for output in many.outputs)
+    if len(one.calls) != len(many.calls) or gives_states:
         return None
     calls: list[Call] = []
     for single, wide in zip(one.calls, many.calls, strict=True):

@@ -35,6 +35,7 @@ from tests.bench.serving.streams import Endpoint, Load, Seen, seen_by
 from tests.bench.speed.machine import Watch
 
 LLAMA = "llama.cpp"
+RUNNERS = ("native", "python")
 _TURNS = 5
 
 Rounds = Mapping[str, Mapping[int, Sequence[Seen]]]
@@ -49,14 +50,19 @@ def main() -> None:
         ring: build(options.folder, ring, options.slots, options.threads) for ring in options.rings
     }  # fmt: skip
     with ExitStack() as stack:
-        servers = {name: stack.enter_context(partc_server(path)) for name, path in builds.items()}
+        servers = {
+            f"{name}, {runner}": stack.enter_context(partc_server(path, runner))
+            for name, path in builds.items()
+            for runner in options.runners
+        }
+        ours = list(servers)
         if options.llama_server:
             model = source_role(next(iter(builds.values()))).model
             servers[LLAMA] = stack.enter_context(
                 llama_server(options.llama_server, options.gguf, model, options.threads)
             )
         found = _rounds(servers, options)
-        turns = {name: _second_turn(servers[name], options.turn) for name in builds if options.turn}
+        turns = {name: _second_turn(servers[name], options.turn) for name in ours if options.turn}
     machine = watch.machine().sentence
     print(_table(found))
     for name, turn in turns.items():
@@ -77,6 +83,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rings", nargs="+", choices=RINGS, default=list(RINGS), help="rings to serve (all)")
     parser.add_argument("--llama-server", type=Path, metavar="PATH", help="the program llama-server")
     parser.add_argument("--gguf", type=Path, metavar="FILE", help="its model")
+    parser.add_argument(
+        "--runners", nargs="+", choices=RUNNERS, default=list(RUNNERS), help="of the devices (native python)"
+    )
     parser.add_argument("--slots", type=int, default=16, help="requests at once (16)")
     cores = os.cpu_count() or 1
     parser.add_argument(

@@ -5,6 +5,7 @@
 
 #include "engines/plan_checks.hpp"
 #include "engines/plan_library.hpp"
+#include "engines/shared_steps.hpp"
 #include "errors.hpp"
 #include "format/local_file.hpp"
 
@@ -105,6 +106,12 @@ std::vector<Tensor> GpuEngine::run(const std::string& submodule, std::uint64_t s
   const Sizes& sizes = entries_.of(module, dims);
   if (inputs.size() != sizes.inputs.size()) throw internal_error(submodule + ": another number of inputs");
   return guarded(module, [&] { return step(module, prepared(module, slot, sizes.entry), sizes, inputs); });
+}
+
+/** One slot after the other. */
+std::vector<Tensor> GpuEngine::run_shared(const std::string& submodule, const Slots& slots,
+                                          const std::vector<Tensor>& inputs, const Dims& dims) {
+  return run_apart(*this, loaded(submodule), entries_.types(), slots, inputs, dims);
 }
 
 std::vector<Tensor> GpuEngine::step(const build::Submodule& module, const Prepared& prepared, const Sizes& sizes,
