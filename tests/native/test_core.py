@@ -62,6 +62,7 @@ def test_trace(path: Path, core: Process, monkeypatch: pytest.MonkeyPatch) -> No
     ties=st.booleans(),
     position=st.integers(0, 2**40),
     likely=st.integers(0, 21),
+    holes=st.lists(st.integers(0, 299), max_size=3),
 )  # fmt: skip
 def test_samples(
     core: Process,
@@ -72,10 +73,13 @@ def test_samples(
     ties: bool,
     position: int,
     likely: int,
+    holes: list[int],
 ) -> None:
     rng = np.random.default_rng(seed)
     logits = rng.normal(size=(2, 300)).astype(np.float32)
     logits = np.round(logits * 2) if ties else logits
+    if not temperature and not likely:
+        logits[0, holes] = np.nan
     sampling = Sampling(temperature, top_k, top_p, seed, likely)
     positions = (position, position + 1)
     native, own = native_sample(core, logits, sampling, positions), drawn(logits, sampling, positions)

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <span>
 
 namespace partc::core {
 namespace {
@@ -18,36 +19,52 @@ float from_half(std::uint16_t bits) {
   return sign != 0 ? -size : size;
 }
 
-/// The numbers of one row as float32.
-std::vector<float> row_of(const Tensor& logits, std::size_t row, std::size_t size) {
-  std::vector<float> found(size);
+using Row = std::span<const float>;
+
+/// The numbers of one row as float32; `store` keeps them where the logits are held in another type.
+Row row_of(const Tensor& logits, std::size_t row, std::size_t size, std::vector<float>& store) {
   const std::string_view type = logits.type->name;
-  for (std::size_t at = 0; at < size; ++at) {
-    const std::size_t place = row * size + at;
-    if (type == "float32") {
-      found[at] = logits.elements<float>()[place];
-    } else if (type == "bfloat16") {
-      found[at] = std::bit_cast<float>(std::uint32_t{logits.elements<std::uint16_t>()[place]} << 16);
-    } else if (type == "float16") {
-      found[at] = from_half(logits.elements<std::uint16_t>()[place]);
-    } else {
-      found[at] = static_cast<float>(logits.elements<double>()[place]);
-    }
+  if (type == "float32") return logits.elements<float>().subspan(row * size, size);
+  store.clear();
+  store.reserve(size);
+  const auto convert = [&](const auto elements, auto to_float) {
+    for (const auto element : elements.subspan(row * size, size)) store.push_back(to_float(element));
+  };
+  if (type == "bfloat16") {
+    convert(logits.elements<std::uint16_t>(),
+            [](std::uint16_t bits) { return std::bit_cast<float>(std::uint32_t{bits} << 16); });
+  } else if (type == "float16") {
+    convert(logits.elements<std::uint16_t>(), from_half);
+  } else {
+    convert(logits.elements<double>(), [](double number) { return static_cast<float>(number); });
   }
-  return found;
+  return store;
 }
 
-std::int64_t greedy(const std::vector<float>& logits) {
-  std::size_t best = 0;
-  for (std::size_t at = 0; at < logits.size(); ++at) {
-    if (std::isnan(logits[at])) return static_cast<std::int64_t>(at);
-    if (logits[at] > logits[best]) best = at;
+/// The first of the largest numbers, or the first that is NaN; in lanes, since a shared step has a row for each request.
+std::int64_t greedy(Row logits) {
+  constexpr std::size_t LANES = 16;
+  std::array<float, LANES> most;
+  most.fill(-std::numeric_limits<float>::infinity());
+  std::array<std::uint32_t, LANES> is_nan{};
+  const auto look = [&](std::size_t lane, float logit) {
+    most[lane] = logit > most[lane] ? logit : most[lane];
+    is_nan[lane] |= logit != logit;
+  };
+  std::size_t at = 0;
+  for (; at + LANES <= logits.size(); at += LANES) {
+    for (std::size_t lane = 0; lane < LANES; ++lane) look(lane, logits[at + lane]);
   }
-  return static_cast<std::int64_t>(best);
+  for (; at < logits.size(); ++at) look(0, logits[at]);
+  const bool any_nan = std::ranges::any_of(is_nan, [](std::uint32_t found) { return found != 0; });
+  const float top = std::ranges::max(most);
+  const auto first = std::ranges::find_if(
+      logits, [&](float logit) { return any_nan ? std::isnan(logit) : logit == top; });
+  return first - logits.begin();
 }
 
 /// The tokens from the most likely one on, at least as many as are asked for; equal ones by their id, NaN last.
-std::vector<std::size_t> by_likelihood(const std::vector<float>& logits, std::size_t count) {
+std::vector<std::size_t> by_likelihood(Row logits, std::size_t count) {
   std::vector<std::size_t> order(logits.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::min(count, order.size()));
@@ -61,7 +78,7 @@ std::vector<std::size_t> by_likelihood(const std::vector<float>& logits, std::si
 }
 
 /// Adds the ids and the logarithms of one row.
-void add_likely(const std::vector<float>& logits, std::int64_t token, std::uint64_t count, std::vector<std::int64_t>& ids,
+void add_likely(Row logits, std::int64_t token, std::uint64_t count, std::vector<std::int64_t>& ids,
                 std::vector<double>& told) {
   double top = -std::numeric_limits<double>::infinity(), sum = 0.0;
   for (const float logit : logits) {
@@ -79,7 +96,7 @@ void add_likely(const std::vector<float>& logits, std::int64_t token, std::uint6
 }
 
 /// The first kept token of a row whose running sum passes a draw; O(vocabulary log vocabulary).
-std::int64_t pick(const std::vector<float>& logits, const messages::Sampling& sampling, std::uint64_t row,
+std::int64_t pick(Row logits, const messages::Sampling& sampling, std::uint64_t row,
                   std::uint64_t position) {
   std::vector<double> scaled;
   for (const float logit : logits) scaled.push_back(static_cast<double>(logit) / sampling.temperature);
@@ -110,8 +127,9 @@ Tensor sample(const Draw& draw) {
   const std::size_t rows = draw.logits.shape.front(), size = draw.logits.shape.back();
   const bool is_shared = !draw.others.empty();
   std::vector<std::int64_t> tokens;
+  std::vector<float> store;
   for (std::size_t row = 0; row < rows; ++row) {
-    const std::vector<float> numbers = row_of(draw.logits, row, size);
+    const Row numbers = row_of(draw.logits, row, size, store);
     const messages::Sampling& sampling = is_shared && row != 0 ? draw.others.at(row - 1) : draw.sampling;
     tokens.push_back(sampling.temperature == 0.0
                          ? greedy(numbers)
@@ -129,8 +147,9 @@ std::vector<Tensor> drawn(const Draw& draw) {
   const std::span<const std::int64_t> tokens = found.front().elements<std::int64_t>();
   std::vector<std::int64_t> ids;
   std::vector<double> told;
+  std::vector<float> store;
   for (std::size_t row = 0; row < rows; ++row) {
-    add_likely(row_of(draw.logits, row, size), tokens[row], draw.sampling.likely, ids, told);
+    add_likely(row_of(draw.logits, row, size, store), tokens[row], draw.sampling.likely, ids, told);
   }
   const Shape shape{rows, ids.size() / rows};
   const std::string_view bytes(reinterpret_cast<const char*>(told.data()), told.size() * sizeof(double));
