@@ -132,6 +132,8 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
     if answer.constraint is not None:
         said = blame(whole, rules, _with_layers(answer.constraint, shape), partial(_is_feasible, strategy))
         text, hint = said.text, model_remedy(module.info, module.profile or (), devices, answer.constraint)
+        if problem.returns is not None and _is_feasible(strategy, replace(problem, returns=None)):
+            hint = "write `returns: any`: a plan that returns to a device fits"
         if said.rules:
             hint = "remove or change that pin or ban"
         if unsupported and _is_feasible(strategy, restrict(every, rules)):
@@ -319,6 +321,7 @@ def _whole_problem(module: Module, devices: DevicesConfig) -> Problem:
         ),
         phases=tuple(_phase(module, profile, step, devices) for step in workload(module.info)),
         batch=module.info.batch or 1,
+        returns=devices.returns,
     )
 
 

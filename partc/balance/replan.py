@@ -12,7 +12,7 @@ from partc.format.placement import Stages, stages_of
 from partc.plan.change import with_links, with_speeds
 from partc.plan.effort import QUICK
 from partc.plan.evaluate import evaluate, follow_step
-from partc.plan.exact.optimal import seek_best
+from partc.plan.optimal import seek_best
 from partc.plan.problem import Link, Problem
 from partc.plan.stages import held
 from partc.plan.values import seconds_per_token
@@ -100,10 +100,12 @@ class Replanner:
     def best(self, stages: Stages, under: Conditions) -> Stages | None:
         """The best placement that is allowed; None where there is none, or none was found.
 
+        It returns to devices no more often than the present one: a border that moves is no new message.
         A device in use may keep what it has, however little memory is left: that is in use already.
         """
         limited = _limited(self._problem, to_pieces(stages, self.pieces), under.free_bytes)
-        problem = _scaled(limited, under.ratios)
+        returns = len(stages) - len(held(stages))
+        problem = replace(_scaled(limited, under.ratios), returns=returns)
         solution = seek_best(problem, effort=QUICK).solution
         return to_submodules(solution.stages, self.pieces) if solution else None
 

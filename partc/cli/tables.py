@@ -101,7 +101,14 @@ def headline(summary: Summary) -> list[str]:
     binding = summary.explain.get("binding")
     best = summary.explain.get("best", {}).get("text", "")
     limits = [f"limited by {binding}"] if isinstance(binding, str) else []
-    return [value, *_measured_line(summary), *limits, *([best] if best and best not in str(binding) else [])]
+    returns = [summary.explain["returns"]] if "returns" in summary.explain else []
+    return [
+        value,
+        *_measured_line(summary),
+        *returns,
+        *limits,
+        *([best] if best and best not in str(binding) else []),
+    ]
 
 
 def _measured_line(summary: Summary) -> list[str]:

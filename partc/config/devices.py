@@ -32,7 +32,7 @@ MIRROR = ("auto", "on", "off")
 MOST_BORDERS = 3
 """Further borders that a device may be given, at which work can be moved."""
 _TOP_KEYS = (
-    "source", "objective", "memory_fraction", "survive", "mirror", "overlap", "devices", "links", "measured",
+    "source", "objective", "returns", "memory_fraction", "survive", "mirror", "overlap", "devices", "links", "measured",
     *PLACEMENT_KEYS,
 )  # fmt: skip
 _DEVICE_KEYS = (
@@ -114,6 +114,8 @@ class DevicesConfig:
     """In the order of the file."""
     objective: Objective = "latency"
     """One of `OBJECTIVES`."""
+    returns: int | None = None
+    """How often a plan may return to a device that it has left; None: any number of times."""
     memory_fraction: float = 0.9
     """The part of a device's memory that may be used (EdgeShard's beta)."""
     survive: str = "none"
@@ -173,6 +175,7 @@ def read_devices(top: Section) -> DevicesConfig:
         source=_source(top, devices),
         devices=devices,
         objective=top.choice("objective", OBJECTIVES, "latency"),
+        returns=_returns(top),
         memory_fraction=_memory_fraction(top),
         survive=top.choice("survive", SURVIVE, "none"),
         mirror=_mirror(top),
@@ -182,6 +185,19 @@ def read_devices(top: Section) -> DevicesConfig:
         **{key: read_ranges(top, key, devices) for key in PLACEMENT_KEYS},
         measured=_measured(top),
     )
+
+
+def _returns(top: Section) -> int | None:
+    value = top.data.get("returns", "any")
+    if value == "any":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise top.error(
+            f"expected `any` or a whole number of at least 0, found {describe(value)}",
+            "returns",
+            hint="write `returns: 0` for plans that give each device one interval",
+        )
+    return value
 
 
 def _device_names(top: Section) -> list[str]:

@@ -11,7 +11,8 @@ The files in the order in which a plan comes to be:
 | `layers.py`, `rules.py`, `placement.py` | the user's wishes: layers by number, `pin` and `ban`, `place` |
 | `unsupported.py` | sub-modules that a device's target has no code for |
 | `strategies.py` | the strategies by name; `solve`, which the rest of the compiler calls |
-| `exact/`, `baselines/` | the best plan and its proof; the strategies of the papers |
+| `optimal.py`, `exact/`, `returns/` | the best plan and its proof: with one interval per device, and of all |
+| `baselines/` | the strategies of the papers |
 | `shared/` | stages of several devices: their cost, and Galaxy's planner |
 | `effort.py` | the work that each search may do |
 | `evaluate.py` | the value of a plan: every strategy is judged by it |

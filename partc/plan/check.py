@@ -88,8 +88,9 @@ def _check_explain(explain: Section) -> None:
     reasons = explain.section("unused")
     for name in reasons.data:
         reasons.text(name)
-    if "binding" in explain:
-        explain.text("binding")
+    for key in ("binding", "returns"):
+        if key in explain:
+            explain.text(key)
     best = explain.section("best")
     if "text" in best:
         best.text("text")

@@ -12,6 +12,9 @@ where it acts (`Solution.method` says so) may two runs differ.
 | `QUESTION.search` | 1e9 | three seconds at most; most residual problems are proven in a tenth of that |
 | `QUICK.programme` | 1e8 | as for a question: a bound, without looking for a better plan |
 | `QUICK.search` | 6e8 | two seconds, for the bound of a baseline's plan |
+| `THOROUGH.returns` | 3e9 | ten seconds more for plans that return: 38 sub-modules on three tight devices take three |
+| `QUESTION.returns` | 1e8 | a third of a second: most bounds meet with the first prices |
+| `QUICK.returns` | 2e7 | prices alone |
 | `WHAT_IFS` | 2e9 | dynamic programmes of all changes that are asked about: some seven seconds |
 | `ALL_QUESTIONS` | 4e9 | everything that an explanation asks, searches included: twice that |
 | `EDGESHARD` | 8e9 | ten seconds and less than 1 GB for a recurrence that has to go through all sets |
@@ -46,11 +49,13 @@ class Effort:
     """Rounds of better prices."""
     shakes: int = 60
     """Disturbed copies of the best order that local search starts from."""
+    returns: float = 3e9
+    """Operations of the search for plans that return to a device, once the best one with one interval each is known."""
 
 
 THOROUGH = Effort(3e9, 1.4e10, 110.0)
-QUESTION = Effort(1e8, 1e9, 10.0)
-QUICK = Effort(1e8, 6e8, 10.0, proves=False, rounds=60, shakes=2)
+QUESTION = Effort(1e8, 1e9, 10.0, returns=1e8)
+QUICK = Effort(1e8, 6e8, 10.0, proves=False, rounds=60, shakes=2, returns=2e7)
 
 
 class WorkSpent(Exception):

@@ -9,6 +9,8 @@ What is said as a fact is proven. Where a search ended before its proof, it is s
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from partc.config.units import format_bytes, format_seconds
 from partc.format.placement import Stage, Stages, assignment_of
 from partc.plan.effort import QUESTION
@@ -64,10 +66,26 @@ def _free_plan(problem: Problem, evaluation: Evaluation, solve: Solve | None) ->
     better = unbound is not None and _is_better(problem, unbound, value)
     memory_may_bind = better or unbound is None or not unbound.proven
     return {
+        **_gain_of_returning(problem, evaluation, solve),
         "unused": _unused(problem, evaluation, solve),
         "binding": _binding(problem, evaluation, unbound),
         "what_if": what_ifs(problem, evaluation, solve, free=True, memory_may_bind=memory_may_bind),
     }
+
+
+def _gain_of_returning(problem: Problem, evaluation: Evaluation, solve: Solve | None) -> dict[str, object]:
+    """What it is good for that a plan returns to a device; nothing where it does not."""
+    runs = [stage.device for stage in evaluation.phases[0].stages]
+    again = list(dict.fromkeys(name for place, name in enumerate(runs) if name in runs[:place]))
+    if not again or solve is None:
+        return {}
+    other, begin = solve(replace(problem, returns=0), None), f"returns to {', '.join(again)}:"
+    if other.solution is not None:
+        return {
+            "returns": f"{begin} without that it {compare(problem, other.solution.value, evaluation.value or 0.0)}"
+        }
+    none = "no plan fits" if other.proven else "no plan was found"
+    return {"returns": f"{begin} {none} in which each device has one run of sub-modules"}
 
 
 def _binding(problem: Problem, evaluation: Evaluation, unbound: Best | None) -> str:
@@ -104,12 +122,16 @@ def _given_plan(problem: Problem, evaluation: Evaluation, solve: Solve | None) -
 
 def _what_best_does(problem: Problem, value: float, best: Best) -> str:
     if best.solution is None:
-        return f"{'there is' if best.proven else 'there was found'} no plan with one interval per device"
+        return f"{'there is' if best.proven else 'there was found'} no {_kind(problem)}"
     if not _is_better(problem, best, value):
         none = "is better" if best.proven else "was found that is better"
-        return f"no plan with one interval per device {none}"
+        return f"no {_kind(problem)} {none}"
     found = best.solution
     return f"{_name(best)} {compare(problem, found.value, value)}: {_ranges(found.stages)}"
+
+
+def _kind(problem: Problem) -> str:
+    return "plan with one interval per device" if problem.returns == 0 else "plan"
 
 
 def _name(best: Best) -> str:

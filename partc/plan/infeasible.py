@@ -42,15 +42,17 @@ def _lifted(problem: Problem, is_feasible: IsFeasible) -> str:
         return f"links: the only plans need a missing link; missing: {shown}{remedy}"
     if memory:
         need, have = format_bytes(_total_need(problem)), format_bytes(_total_memory(problem))
+        ways = {None: "no way of giving out the sub-modules", 0: "no cut into consecutive intervals"}
+        way = ways.get(problem.returns, f"no plan that returns to a device {problem.returns} times at most")
         return (
-            f"memory: {need} are needed and {have} available in all, but no cut into consecutive intervals "
-            "fits; more memory on one device or finer sub-modules would help"
+            f"memory: {need} are needed and {have} available in all, but {way} fits; "
+            "more memory on one device or finer sub-modules would help"
         )
     both = is_feasible(with_all_links(without_memory_limits(problem)))
     if both is False:
         return (
-            "times: with one interval of consecutive sub-modules for each device, some sub-module is always left "
-            "to a device that has no time for it"
+            "times: where devices are returned to no more often than `returns` allows, some sub-module is always "
+            "left to a device that has no time for it"
         )
     if both and memory is False and links is False:
         return (

@@ -13,8 +13,8 @@ from partc.format.placement import Stages, stages_of
 from partc.ir.plan import Plan, feasible_plan
 from partc.pipeline.sharing import SHARING
 from partc.plan.evaluate import evaluate
-from partc.plan.exact.optimal import interval_bound, plan_optimal
 from partc.plan.layers import Shape
+from partc.plan.optimal import bound_beside, plan_optimal
 from partc.plan.problem import Problem
 from partc.plan.rules import Rule
 from partc.plan.stages import held
@@ -112,7 +112,7 @@ def plan_placed(problem: Problem, stages: Stages, shape: Shape, where: str | Non
             where=where,
             hint=_advice(problem, shape),
         )
-    bound = interval_bound(problem, evaluation.value, stages)
+    bound = bound_beside(problem, evaluation.value)
     return feasible_plan(stages, evaluation.value, bound, METHOD)
 
 

@@ -15,7 +15,7 @@ BlockUnits = Literal["heads", "columns"]
 
 @dataclass(frozen=True)
 class Device:
-    """A device that may hold one interval of sub-modules."""
+    """A device that may hold intervals of sub-modules."""
 
     name: str
     memory_bytes: float
@@ -152,6 +152,8 @@ class Problem:
     """Phases replace times, edges and return_bytes where they are given."""
     batch: int = 1
     """Sequences in a step: so many tokens a step makes. Times and bytes are those of the whole batch."""
+    returns: int | None = None
+    """How often a plan may return to a device that it has left; None: any number of times."""
 
     @cached_property
     def steps(self) -> tuple[Phase, ...]:

@@ -14,7 +14,8 @@ without a limit.
 
 A sub-module that several devices may share has a `"block"` too (`partc.plan.block_json`).
 With `phases`, the times, edges and return_bytes stand in the phases alone. An optional `"batch": 8` at the top
-says that a step makes a token of each of eight sequences; it changes what is said of a plan, never the plan.
+says that a step makes a token of each of eight sequences; it changes what is said of a plan, never the plan. An
+optional `"returns": 0` says how often a plan may return to a device that it has left; absent: any number of times.
 """
 
 from __future__ import annotations
@@ -52,7 +53,9 @@ def read_problem(data: object, file: str = "problem") -> Problem:
     top = Section(data, file)
     phased = "phases" in top
     single = () if phased else ("edges", "return_bytes")
-    top.allow(("objective", "source", "devices", "submodules", "links", "phases", "batch", *single))
+    top.allow(
+        ("objective", "source", "devices", "submodules", "links", "phases", "batch", "returns", *single)
+    )
     devices = _devices(top)
     names = [device.name for device in devices]
     submodules = tuple(_submodule(section, names, phased) for section in top.sections("submodules"))
@@ -69,6 +72,7 @@ def read_problem(data: object, file: str = "problem") -> Problem:
         return_bytes=_number(top, "return_bytes", 0),
         phases=_phases(top, names, submodules),
         batch=top.whole("batch", 1),
+        returns=top.whole("returns", 0, 0) if "returns" in top else None,
     )
 
 
@@ -83,6 +87,8 @@ def problem_json(problem: Problem) -> dict[str, object]:
     }
     if problem.batch != 1:
         result["batch"] = problem.batch
+    if problem.returns is not None:
+        result["returns"] = problem.returns
     if problem.phases:
         return {**result, "phases": [_phase_json(phase) for phase in problem.phases]}
     return {

@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # the command line reads the names below for its help, and mu
     from partc.plan.problem import Problem
 
 STRATEGIES: Mapping[str, str] = {
-    "optimal": "partc.plan.exact.optimal:plan_optimal",
+    "optimal": "partc.plan.optimal:plan_optimal",
     "optimal-groups": "partc.plan.shared.best_chain:plan_groups",
     "even": "partc.plan.baselines.even:plan_even",
     "edgeshard-latency": "partc.plan.baselines.edgeshard_latency:plan_edgeshard_latency",
@@ -82,7 +82,7 @@ def with_explanation(problem: Problem, plan: Plan, *, free: bool) -> Plan:
 def _solver() -> Solve:
     """Answers the questions of one explanation, as far as the work for all of them goes."""
     from partc.plan.effort import ALL_QUESTIONS, QUESTION, Budget
-    from partc.plan.exact.optimal import seek_best
+    from partc.plan.optimal import seek_best
 
     within = Budget(ALL_QUESTIONS)
     return lambda problem, forced: seek_best(problem, forced=forced, effort=QUESTION, within=within)

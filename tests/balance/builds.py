@@ -15,8 +15,8 @@ from partc.ir.plan import Loss, Survival
 from partc.ir.text import parse_module
 from partc.pipeline.contract import Context
 from partc.plan.evaluate import evaluate
-from partc.plan.exact.optimal import plan_optimal
 from partc.plan.file import plan_file
+from partc.plan.optimal import plan_optimal
 from partc.plan.problem import Device, Edge, Link, Problem, Submodule
 from passes.lower_target import LowerTarget
 from passes.map_dependencies import MapDependencies

@@ -13,7 +13,7 @@ from partc.balance.balancer import DEFERRALS, Moving, Returning, Steady, Trial
 from partc.balance.events import Back, Move, Moved, Refused, Stay, Window
 from partc.balance.pauses import COOL_DOWN_S, RETURN_COOL_DOWNS
 from partc.plan.change import with_speeds
-from partc.plan.exact.optimal import find_best
+from partc.plan.optimal import find_best
 from partc.plan.problem import Problem
 from tests.balance.rings import Load, Ring, chain, everywhere, letters, on, pieces_on
 

@@ -34,7 +34,7 @@ from partc.errors import PartcError
 from partc.format.messages import Placed
 from partc.format.placement import Stages
 from partc.plan.change import with_speeds
-from partc.plan.exact.optimal import seek_best
+from partc.plan.optimal import seek_best
 from partc.plan.problem import Problem
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import launch_local

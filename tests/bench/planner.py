@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, replace
 
 from partc.errors import PlanError
 from partc.ir.plan import OBJECTIVES, Objective
-from partc.plan.exact.optimal import find_best
+from partc.plan.optimal import find_best
 from partc.plan.problem import Problem
 from tests.bench.random_problems import Family, draw_problem
 from tests.bench.testbed import edgeshard_testbed

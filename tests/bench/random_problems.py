@@ -30,7 +30,7 @@ class Family:
 
 
 def draw_problem(family: Family, seed: int) -> Problem:
-    """A problem of the family; the same for the same seed."""
+    """A problem of the family, for plans with one interval per device; the same for the same seed."""
     rng = random.Random(f"{family}-{seed}")
     names = [f"d{i:02d}" for i in range(family.devices)]
     hidden = rng.choice([2048, 4096, 8192])
@@ -43,6 +43,7 @@ def draw_problem(family: Family, seed: int) -> Problem:
         submodules=tuple(Submodule(size, {}, 64.0 * hidden) for size in weights),
         links=_links(rng, family, names),
         phases=_phases(rng, family, names, weights, hidden),
+        returns=0,
     )
 
 

@@ -18,7 +18,7 @@ PROMPT, GENERATED, SEQUENCE = 32, 96, 512
 
 
 def edgeshard_testbed(objective: Objective, submodules: int) -> Problem:
-    """An embedding and `submodules` - 1 equal pieces of the layers, the head in the last one."""
+    """An embedding and `submodules` - 1 equal pieces of the layers, the head in the last one; no plan returns."""
     kinds = {f"{kind}{i:02d}": figures for kind, figures in BOARDS.items() for i in range(figures[0])}
     weights = _weights(submodules)
     return Problem(
@@ -31,6 +31,7 @@ def edgeshard_testbed(objective: Objective, submodules: int) -> Problem:
             _phase("prefill", 1 / GENERATED, PROMPT, kinds, weights),
             _phase("decode", (GENERATED - 1) / GENERATED, 1, kinds, weights),
         ),
+        returns=0,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from partc.cli.main import run
-from partc.plan.exact import optimal
+from partc.plan.exact import intervals
 
 PROBLEM = {
     "objective": "latency",
@@ -29,7 +29,7 @@ def test_a_bug_of_the_planner_is_a_bug_and_no_worse_plan(
 
     file = tmp_path / "problem.json"
     file.write_text(json.dumps(PROBLEM))
-    monkeypatch.setattr(optimal, "_search_exactly", mistake)
+    monkeypatch.setattr(intervals, "_search_exactly", mistake)
     assert run(["plan", "--problem", str(file), "--strategy", strategy]) == 70
     shown = capsys.readouterr().err
     assert (

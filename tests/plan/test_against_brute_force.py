@@ -10,15 +10,16 @@ import itertools
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from partc.format.placement import stages_of
 from partc.plan.evaluate import evaluate
+from partc.plan.problem import Problem
 from partc.plan.problem_json import problem_json, read_problem
 from partc.plan.strategies import solve
 
@@ -26,6 +27,8 @@ Json = dict[str, Any]
 
 PROBLEMS = int(os.environ.get("PARTC_RANDOM_PROBLEMS", "150"))
 KINDS_OF_CONSTRAINT = ("source", "memory", "links", "times")
+MOST_ASSIGNMENTS = 1100
+"""Assignments of a problem at most, where all of them are looked at."""
 FEASIBLE = {
     "latency": "latency: equal to brute force",
     "throughput": "throughput: equal to brute force",
@@ -57,6 +60,20 @@ def interval_plans(problem: Json) -> Iterator[list[tuple[str, int, int]]]:
                 yield list(zip((source, *chosen), bounds[:-1], bounds[1:], strict=True))
 
 
+def all_plans(problem: Json) -> Iterator[list[tuple[str, int, int]]]:
+    """Every assignment as its runs, so that a device may come again."""
+    names = [device["name"] for device in problem["devices"]]
+    for rest in itertools.product(names, repeat=len(problem["submodules"]) - 1):
+        yield runs_of((problem["source"], *rest))
+
+
+def runs_of(assignment: Sequence[str]) -> list[tuple[str, int, int]]:
+    """(device, first, end) of each run."""
+    runs = itertools.groupby(enumerate(assignment), key=lambda item: item[1])
+    found = [(name, [j for j, _ in run]) for name, run in runs]
+    return [(name, indices[0], indices[-1] + 1) for name, indices in found]
+
+
 def phases_of(problem: Json) -> list[Json]:
     if "phases" in problem:
         return list(problem["phases"])
@@ -65,9 +82,10 @@ def phases_of(problem: Json) -> list[Json]:
 
 
 def fits(problem: Json, plan: list[tuple[str, int, int]]) -> bool:
-    for name, first, end in plan:
+    for name in {name for name, _, _ in plan}:
         device = next(item for item in problem["devices"] if item["name"] == name)
-        parts = problem["submodules"][first:end]
+        mine = [problem["submodules"][first:end] for own, first, end in plan if own == name]
+        parts = [part for run in mine for part in run]
         need = device.get("overhead_bytes", 0) + sum(part["memory_bytes"] for part in parts)
         need += max(part.get("peak_bytes", 0) for part in parts)
         need += sum(
@@ -90,17 +108,25 @@ def follow(
         if (sender, receiver) not in links:
             return None
         link = links[sender, receiver]
-        busy[f"{sender}->{receiver}"] = link["latency_s"] + size / link["bandwidth_bytes_per_s"]
-        return busy[f"{sender}->{receiver}"]
+        seconds = float(link["latency_s"] + size / link["bandwidth_bytes_per_s"])
+        busy[f"{sender}->{receiver}"] = busy.get(f"{sender}->{receiver}", 0.0) + seconds
+        return seconds
 
+    at: dict[tuple[int, Any], set[str]] = {}
+    """Where a value lies by now."""
+    free: dict[str, float] = {}
     for k, (name, first, end) in enumerate(plan):
-        start = 0.0
+        start = free.get(name, 0.0)
         for i, (sender, low, high) in enumerate(plan[:k]):
             values = {
-                (edge["from"], edge.get("value", number)): edge["bytes"]
+                key: edge["bytes"]
                 for number, edge in enumerate(phase["edges"])
-                if low <= edge["from"] < high and first <= edge["to"] < end
+                if low <= edge["from"] < high
+                and first <= edge["to"] < end
+                and name not in at.setdefault(key := (edge["from"], edge.get("value", number)), {sender})
             }
+            for key in values:
+                at[key].add(name)
             if values:
                 took = send(sender, name, sum(values.values()))
                 if took is None:
@@ -109,8 +135,9 @@ def follow(
         times = [phase["submodules"][j]["time_s"].get(name) for j in range(first, end)]
         if None in times:
             return None
-        busy[name] = sum(times)
-        finish.append(start + busy[name])
+        busy[name] = busy.get(name, 0.0) + sum(times)
+        finish.append(start + sum(times))
+        free[name] = finish[-1]
     back = (
         0.0
         if plan[-1][0] == problem["source"]
@@ -133,8 +160,9 @@ def brute_value(problem: Json, plan: list[tuple[str, int, int]]) -> float | None
     return 1.0 / max(total.values())
 
 
-def brute_best(problem: Json) -> float | None:
-    values = [value for plan in interval_plans(problem) if (value := brute_value(problem, plan)) is not None]
+def brute_best(problem: Json, plans: Iterator[list[tuple[str, int, int]]] | None = None) -> float | None:
+    looked_at = plans or interval_plans(problem)
+    values = [value for plan in looked_at if (value := brute_value(problem, plan)) is not None]
     if not values:
         return None
     return min(values) if problem["objective"] == "latency" else max(values)
@@ -235,8 +263,19 @@ def _links(draw: st.DrawFn, names: str, kinds: list[int]) -> list[Json]:
 @settings(max_examples=PROBLEMS, deadline=None)
 @given(data=problems())
 def test_optimal_equals_brute_force(data: Json, counts: Counter[str]) -> None:
-    problem = read_problem(data)
-    plan, best = solve(problem, explained=False), brute_best(data)
+    problem = read_problem(data | {"returns": 0})
+    check(problem, brute_best(data), counts)
+
+
+@settings(max_examples=PROBLEMS, deadline=None)
+@given(data=problems())
+def test_optimal_over_plans_that_return_equals_brute_force(data: Json, counts: Counter[str]) -> None:
+    assume(len(data["devices"]) ** (len(data["submodules"]) - 1) <= MOST_ASSIGNMENTS)
+    check(read_problem(data), brute_best(data, all_plans(data)), counts)
+
+
+def check(problem: Problem, best: float | None, counts: Counter[str]) -> None:
+    plan = solve(problem, explained=False)
     if best is None:
         assert not plan.feasible and plan.value is None
         assert plan.constraint and plan.constraint.startswith(KINDS_OF_CONSTRAINT)
@@ -247,12 +286,15 @@ def test_optimal_equals_brute_force(data: Json, counts: Counter[str]) -> None:
     assert plan.gap == 0.0 and plan.bound == plan.value
     assert evaluate(problem, stages_of(plan.assignment)).value == plan.value
     counts[f"{problem.objective}: equal to brute force"] += 1
+    if len(stages_of(plan.assignment)) > len(set(plan.assignment)):
+        counts[f"{problem.objective}: returns"] += 1
 
 
 @settings(max_examples=100, deadline=None)
 @given(problems(), st.randoms())
 def test_evaluator_equals_naive_evaluation(data: Json, random: Any) -> None:
-    plan = random.choice(list(interval_plans(data)))
+    rest = [random.choice(data["devices"])["name"] for _ in data["submodules"][1:]]
+    plan = runs_of((data["source"], *rest))
     assignment = [name for name, first, end in plan for _ in range(first, end)]
     result, expected = evaluate(read_problem(data), stages_of(assignment)), brute_value(data, plan)
     assert result.feasible == (expected is not None)

@@ -18,9 +18,9 @@ from partc.config.devices import DeviceConfig, DevicesConfig, Link
 from partc.errors import PlanError
 from partc.ir.plan import OBJECTIVES
 from partc.plan.evaluate import Evaluation, evaluate
-from partc.plan.exact.optimal import find_best
 from partc.plan.fleet.kinds import Kind, kinds_of
 from partc.plan.fleet.make import plan_fleet
+from partc.plan.optimal import find_best
 from partc.plan.problem import Device, Edge, Phase, Problem, Submodule
 from partc.plan.problem import Link as ProblemLink
 from partc.plan.simulate.case import simulate

@@ -13,17 +13,17 @@ from hypothesis import strategies as st
 from partc.ir.plan import Objective
 from partc.plan.effort import QUESTION, QUICK, THOROUGH, Budget, Effort
 from partc.plan.evaluate import evaluate
-from partc.plan.exact import optimal
+from partc.plan.exact import intervals
 from partc.plan.exact.bound import operations
 from partc.plan.exact.chain import Chain, chain_of
 from partc.plan.exact.greedy import place_greedily
 from partc.plan.exact.large import LargeSearch
 from partc.plan.exact.multipliers import ascend, cheapest_path, cost_to_go
-from partc.plan.exact.optimal import find_best, lower_bound, seek_best
 from partc.plan.exact.orders import OrderSearch
 from partc.plan.exact.solution import Solution, cost_of, named
 from partc.plan.exact.tables import Forced, Tables
 from partc.plan.exact.windows import Windows
+from partc.plan.optimal import find_best, lower_bound, seek_best
 from partc.plan.problem import Device, Problem
 from partc.plan.problem_json import read_problem
 from tests.bench.random_problems import Family, draw_problem
@@ -241,10 +241,10 @@ def test_a_search_that_fails_hands_over(monkeypatch: pytest.MonkeyPatch) -> None
     best = find_best(problem)
     assert best is not None
     with monkeypatch.context() as patch:
-        patch.setattr(optimal, "_search_exactly", fail)
+        patch.setattr(intervals, "_search_exactly", fail)
         second = find_best(problem)
         assert second is not None and "exact search: out of memory" in second.method
-        patch.setattr(optimal, "_search_large", fail)
+        patch.setattr(intervals, "_search_large", fail)
         third = find_best(problem)
     assert third is not None and third.method.startswith("greedy") and third.bound is None
     assert third.stages == place_greedily(problem)
@@ -260,8 +260,8 @@ def test_a_search_that_fails_late_keeps_its_plan(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("place", "name", "family"),
     [
-        (optimal, "_search_exactly", Family(5, 20)),
-        (optimal, "_fewest_devices", Family(5, 20, objective="throughput")),
+        (intervals, "_search_exactly", Family(5, 20)),
+        (intervals, "_fewest_devices", Family(5, 20, objective="throughput")),
         (LargeSearch, "_shake", Family(20, 60)),
         (LargeSearch, "_close", Family(20, 60)),
     ],
@@ -284,7 +284,7 @@ def test_sizes_that_take_too_much_memory_are_not_searched_exactly() -> None:
 
 def test_a_polish_that_fails_keeps_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = draw_problem(Family(10, 60, objective="throughput", memory=8), 0)
-    monkeypatch.setattr(optimal, "_search_exactly", fail)
+    monkeypatch.setattr(intervals, "_search_exactly", fail)
     best = seek_best(problem, effort=replace(THOROUGH, search=3e8))
     assert best.solution is not None and "polishing out of memory" in best.solution.method
 
@@ -292,7 +292,7 @@ def test_a_polish_that_fails_keeps_the_plan(monkeypatch: pytest.MonkeyPatch) -> 
 def test_fewer_devices_that_fail_keep_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = draw_problem(Family(5, 20, objective="throughput"), 0)
     best = seek_best(problem, effort=QUESTION)
-    monkeypatch.setattr(optimal, "_fewest_devices", fail)
+    monkeypatch.setattr(intervals, "_fewest_devices", fail)
     kept = seek_best(problem, effort=QUESTION)
     assert kept.proven and kept.solution is not None and best.solution is not None
     assert kept.solution.value == best.solution.value

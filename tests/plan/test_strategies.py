@@ -15,7 +15,7 @@ from partc.ir.plan import OBJECTIVES, Objective, Plan
 from partc.pipeline.sharing import SHARING
 from partc.plan.effort import THOROUGH, Budget, Effort
 from partc.plan.evaluate import evaluate
-from partc.plan.exact.optimal import plan_optimal, seek_best
+from partc.plan.optimal import plan_optimal, seek_best
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
 from partc.plan.strategies import STRATEGIES, load_strategy, solve
 from tests.bench.edgeshard_gap import draw_paper
@@ -109,7 +109,7 @@ def test_the_plan_explains_itself() -> None:
             "the source a must hold sub-module 0, which needs 10 B",
         ),
         ({"devices": (Device("a", 15), Device("b", 15))}, "the model needs 40 B; all devices have 30 B"),
-        ({"devices": (Device("a", 25), Device("b", 15))}, "the model needs|no cut"),
+        ({"devices": (Device("a", 25), Device("b", 15))}, "the model needs|no way of giving out"),
         (
             {"links": (), "devices": (Device("a", 25), Device("b", 25))},
             "missing link; missing: a to b, b to a",
@@ -136,7 +136,7 @@ def test_memory_that_cannot_be_cut() -> None:
     problem = replace(line({"a": 1.0, "b": 1.0}, 3), devices=(Device("a", 15), Device("b", 15)))
     parts = tuple(Submodule(size, {"a": 1.0, "b": 1.0}) for size in (8, 10, 8))
     plan = solve(replace(problem, submodules=parts))
-    assert plan.constraint is not None and "no cut into consecutive intervals" in plan.constraint
+    assert plan.constraint is not None and "no way of giving out the sub-modules fits" in plan.constraint
 
 
 def test_steps_that_take_no_time() -> None:
@@ -168,7 +168,9 @@ def two_phases(problem: Problem, residual: bool) -> Problem:
 def test_large_problems_are_fast(
     speeds: dict[str, float], count: int, memory: float, residual: bool, objective: Objective
 ) -> None:
-    problem = two_phases(replace(line(speeds, count, memory, 0.001), objective=objective), residual)
+    problem = two_phases(
+        replace(line(speeds, count, memory, 0.001), objective=objective, returns=0), residual
+    )
     work = Budget(1e12)
     # Some tenths of a second.
     assert seek_best(problem, within=work).proven and 1e12 - work.left < 3e8
@@ -190,7 +192,7 @@ def test_too_many_devices_for_a_proof_still_give_a_plan_and_a_bound(
 def test_a_search_that_is_stopped_states_its_gap() -> None:
     problem = line({"a": 3.0, "b": 1.0, "c": 2.0, "d": 1.5}, 12, memory=50)
     late = tuple(Edge(j, j + 5, 4000) for j in range(7))
-    problem = replace(problem, edges=problem.edges + late)
+    problem = replace(problem, edges=problem.edges + late, returns=0)
     best = solve(problem)
     assert best.gap == 0.0 and "branch and bound" in best.method
     stopped = plan_optimal(problem, replace(THOROUGH, search=0.0, programme=4e6))

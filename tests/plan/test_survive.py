@@ -12,7 +12,7 @@ import pytest
 
 from partc.errors import PlanError
 from partc.format.placement import Stages, stages_of
-from partc.ir.plan import Survival
+from partc.ir.plan import Objective, Survival
 from partc.plan.change import with_devices
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.solution import cost_of
@@ -55,7 +55,8 @@ def draw(seed: int) -> Problem:
         for a, b in itertools.permutations(names, 2)
     )
     edges = tuple(Edge(j, j + 1, rng.randint(0, 3), f"v{j}") for j in range(count - 1))
-    return Problem(rng.choice(["latency", "throughput"]), "a", devices, parts, links, edges, 1)
+    objective: Objective = rng.choice(["latency", "throughput"])
+    return Problem(objective, "a", devices, parts, links, edges, 1, returns=0)
 
 
 def with_storage(problem: Problem, more: Mapping[str, float]) -> Problem:
@@ -132,6 +133,25 @@ def check(problem: Problem, stages: Stages, survival: Survival) -> None:
         assert cost_of(problem, loss.value or 0) == pytest.approx(min(on_disk))
 
 
+def test_survivors_may_return_where_they_must() -> None:
+    """a holds what the first and the last sub-module share, and none other has room for that."""
+    shared = Shared("embed", 10)
+    parts = tuple(
+        Submodule(1, {"a": 1.0, "b": 0.5, "c": 0.5}, shared=shared if j in (0, 3) else None, disk_bytes=1)
+        for j in range(4)
+    )
+    devices = (Device("a", 12), Device("b", 2), Device("c", 2))
+    links = tuple(Link(one, other, 100.0, 0.1) for one, other in itertools.permutations("abc", 2))
+    edges = tuple(Edge(j, j + 1, 1, f"v{j}") for j in range(3))
+    problem = Problem("latency", "a", devices, parts, links, edges, 1)
+    stages = solve(problem, explained=False).stages
+    assert stages == stages_of(["a", "b", "b", "a"]) or stages == stages_of(["a", "c", "c", "a"])
+    (loss,) = survive_one(problem, stages, str.__eq__).losses
+    assert loss.assignment == tuple("abba".replace("b", "c" if loss.device == "b" else "b"))
+    (fatal,) = survive_one(replace(problem, returns=0), stages, str.__eq__).losses
+    assert fatal.assignment is None
+
+
 def test_the_least_disk_of_every_choice() -> None:
     kinds = {"survived": 0, "storage": 0, "fatal": 0}
     for seed in range(PROBLEMS):
@@ -141,7 +161,7 @@ def test_the_least_disk_of_every_choice() -> None:
             continue
         own = held([stage.device for stage in stages for _ in stage.indices])
         unlimited = replace(problem, devices=tuple(replace(d, storage_bytes=None) for d in problem.devices))
-        losses = [stage.device for stage in stages if stage.device != "a"]
+        losses = list(dict.fromkeys(stage.device for stage in stages if stage.device != "a"))
         possible = [name for name in losses if any(plans(without(unlimited, name)))]
         expected = least(problem, own, possible)
         try:
@@ -170,7 +190,7 @@ def three(storage: float | None = None) -> tuple[Problem, Stages]:
     devices = tuple(Device(name, 45, 0, storage) for name in "abc")
     links = tuple(Link(a, b, 10.0, 0.1) for a, b in itertools.permutations("abc", 2))
     edges = tuple(Edge(j, j + 1, 1.0) for j in range(5))
-    return Problem("throughput", "a", devices, parts, links, edges), stages_of("aabbcc")
+    return Problem("throughput", "a", devices, parts, links, edges, returns=0), stages_of("aabbcc")
 
 
 def test_every_lost_submodule_is_copied_once() -> None:

@@ -16,8 +16,8 @@ from partc.plan import explain as explain_module
 from partc.plan import what_if
 from partc.plan.effort import QUESTION, QUICK, Effort
 from partc.plan.evaluate import evaluate
-from partc.plan.exact.optimal import find_best, seek_best
 from partc.plan.infeasible import without_memory_limits
+from partc.plan.optimal import find_best, seek_best, without_returns
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
 from partc.plan.strategies import solve
 from partc.plan.values import is_better
@@ -206,10 +206,10 @@ def test_a_search_without_a_proof_says_so(objective: Objective) -> None:
 
 def test_what_is_not_proven_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without branch and bound: each statement of fact is checked against all plans."""
-    monkeypatch.setattr("partc.plan.effort.QUESTION", Effort(1e8, 0.0, 10.0, proves=False))
+    monkeypatch.setattr("partc.plan.effort.QUESTION", Effort(1e8, 0.0, 10.0, proves=False, returns=0.0))
     open_ends = facts = 0
     for seed, objective in itertools.product(range(60), OBJECTIVES):
-        problem = draw_small(seed, objective, residuals=True)
+        problem = replace(draw_small(seed, objective, residuals=True), returns=0)
         plan = solve(problem)
         if plan.value is None:
             continue
@@ -262,7 +262,7 @@ def brute(problem: Problem, using: str | None = None) -> float | None:
     values = [
         value
         for assignment in itertools.product(names, repeat=count)
-        if len(stages_of(assignment)) == len(set(assignment))
+        if (problem.returns is None or len(stages_of(assignment)) == len(set(assignment)))
         and (using is None or using in assignment)
         and (value := evaluate(problem, stages_of(assignment)).value) is not None
     ]
@@ -305,6 +305,8 @@ def test_a_device_that_cannot_run_what_would_be_left_for_it() -> None:
     problem = chain({"a": 1.0, "b": 0.1}, 3)
     first, second, third = problem.submodules
     parts = (first, second, replace(third, time_s={"a": 1.0}))
-    told: Any = solve(replace(problem, submodules=parts)).explain["unused"]
+    problem = replace(problem, submodules=parts)
+    assert solve(problem).assignment == ("a", "b", "a")
+    told: Any = solve(without_returns(problem)).explain["unused"]
     limits = "no plan with it meets the limits of memory, links and times"
     assert told == {"b": f"{limits}, and it cannot run sub-module 2"}

@@ -4,8 +4,8 @@ The programme stands in `assignment_programme.py` with what is different from th
 is not the value of the plan: it adds up every transfer, while in truth a residual message travels beside the
 computation and costs nothing unless it is late, and intervals without a message between them run side by
 side. It is exact where each sub-module hands something to the next and nothing skips one; for throughput it
-is exact but for the latency of residual messages. Elsewhere its optimum may be behind the best plan, even
-behind the best with one interval per device, which `optimal` finds for the true value.
+is exact but for the latency of residual messages. Elsewhere its optimum may be behind the best plan, which `optimal`
+finds for the true value.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from partc.ir.plan import Plan, feasible_plan, infeasible_plan
 from partc.plan.baselines.solver_process import SOLVER, Answer, SolverError, ask_solver
 from partc.plan.effort import THOROUGH
 from partc.plan.evaluate import evaluate
-from partc.plan.exact.optimal import plan_optimal, seek_best
 from partc.plan.exact.solution import Solution
 from partc.plan.objectives import best_of, seconds_of
+from partc.plan.optimal import plan_optimal, seek_best
 from partc.plan.problem import Problem
 from partc.plan.problem_json import problem_json
 
@@ -33,12 +33,10 @@ _ROUNDING = 1e-6
 def plan_lingualinked(problem: Problem, limit_s: float = 30.0, solver: Sequence[str] = SOLVER) -> Plan:
     """The assignment of least computing and transfer time; a device may have several intervals.
 
-    The solver, a process of its own, begins with the best plan that has one interval per device; if it gives
-    no answer, that plan is the result and `method` says what happened. The bound holds for every assignment
-    where the solver gave the plan (see `solve_programme`), and for plans with one interval per device where
-    it did not.
+    The solver, a process of its own, begins with the best plan that `optimal` finds; if it gives no answer, that plan
+    is the result and `method` says what happened. The bound holds for every assignment.
     """
-    start = _best_intervals(problem, limit_s)
+    start = _best_known(problem, limit_s)
     request = {
         "problem": problem_json(problem),
         "start": assignment_of(start.stages) if start else None,
@@ -84,20 +82,19 @@ def _bound(problem: Problem, bound_s: float | None, value: float) -> float | Non
     return value if abs(bound - value) <= _ROUNDING * value else bound
 
 
-def _best_intervals(problem: Problem, limit_s: float) -> Solution | None:
+def _best_known(problem: Problem, limit_s: float) -> Solution | None:
     return seek_best(problem, effort=replace(THOROUGH, limit_s=limit_s)).solution
 
 
 def _infeasible(problem: Problem) -> Plan:
-    """The answer where no assignment at all is possible, with the reason for intervals."""
     reason = plan_optimal(problem).constraint or "memory, links and times cannot be met together"
-    return infeasible_plan(f"{reason}; nor is there a plan that returns to a device", _METHOD)
+    return infeasible_plan(reason, _METHOD)
 
 
 def _instead(start: Solution | None, failure: str) -> Plan:
-    """The best plan with one interval per device, where the solver gave none."""
+    """The best plan that is known, where the solver gave none."""
     if start is None:
-        words = f"no plan with one interval per device meets the limits, and the solver {failure}"
+        words = f"no plan was found that meets the limits, and the solver {failure}"
         return infeasible_plan(words, f"{_METHOD}; the solver {failure}")
-    method = f"one interval per device, {start.method}; the solver for LinguaLinked's Eq. 5 {failure}"
+    method = f"{start.method}; the solver for LinguaLinked's Eq. 5 {failure}"
     return feasible_plan(start.stages, start.value, start.bound, method)

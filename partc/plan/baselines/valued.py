@@ -10,9 +10,9 @@ from partc.format.placement import Stages
 from partc.ir.plan import Plan, feasible_plan, infeasible_plan
 from partc.plan.effort import QUICK
 from partc.plan.evaluate import evaluate
-from partc.plan.exact.optimal import find_best, interval_bound, plan_optimal, seek_best
 from partc.plan.exact.solution import Solution
 from partc.plan.objectives import by_objective
+from partc.plan.optimal import bound_beside, find_best, plan_optimal, seek_best
 from partc.plan.problem import Problem
 
 
@@ -25,7 +25,7 @@ def valued_plan(problem: Problem, stages: Stages, method: str, fault: str = "") 
     evaluation = evaluate(problem, stages)
     if evaluation.value is None:
         return infeasible_plan(f"{method}: {'; '.join(evaluation.violations)}{fault}", method)
-    bound = interval_bound(problem, evaluation.value, stages)
+    bound = bound_beside(problem, evaluation.value)
     return feasible_plan(stages, evaluation.value, bound, method)
 
 

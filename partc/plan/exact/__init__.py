@@ -2,7 +2,7 @@
 
 | file | does |
 | --- | --- |
-| `optimal.py` | the strategy: which search is tried, and which stands behind it |
+| `intervals.py` | the best plan with one interval per device: which search is tried, and which stands behind it |
 | `tables.py` | the problem as arrays; devices that are alike as one type |
 | `objective.py` | what is minimised: latency, bottleneck, or devices for a bottleneck |
 | `bound.py` | few types: a dynamic programme over sets of devices, a bound for every state |

@@ -22,9 +22,9 @@ from partc.config.demand import Wish
 from partc.format.placement import Stages
 from partc.ir.plan import OBJECTIVES
 from partc.plan.effort import QUESTION, Budget
-from partc.plan.exact.optimal import seek_best
 from partc.plan.exact.solution import Solution
 from partc.plan.fleet.kinds import Kind
+from partc.plan.optimal import seek_best, without_returns
 from partc.plan.problem import Problem
 from partc.plan.simulate.script import workflow_of
 
@@ -136,7 +136,9 @@ def _planned(
     if sum(part.memory_bytes for part in problem.submodules) > room:
         return
     for objective in reversed(OBJECTIVES):
-        best = seek_best(replace(problem, objective=objective), effort=QUESTION, within=budget)
+        best = seek_best(
+            without_returns(replace(problem, objective=objective)), effort=QUESTION, within=budget
+        )
         if best.solution is not None:
             yield _ring(problem, best.solution, index, uses, wish, slots, best.proven)
 

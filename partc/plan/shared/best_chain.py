@@ -25,9 +25,9 @@ from msgspec import structs
 
 from partc.errors import InternalError
 from partc.ir.plan import Exchange, Plan
-from partc.plan.exact.optimal import plan_optimal
 from partc.plan.exact.solution import bound_of, cost_of
 from partc.plan.objectives import by_objective
+from partc.plan.optimal import plan_optimal
 from partc.plan.problem import Problem
 from partc.plan.shared.algorithm1 import apportion
 from partc.plan.shared.chain_bounds import ChainBounds

@@ -10,9 +10,9 @@ from partc.format.placement import Stages, assignment_of
 from partc.ir.plan import Loss, Survival
 from partc.plan.effort import QUESTION
 from partc.plan.evaluate import evaluate
-from partc.plan.exact.optimal import is_feasible, seek_best
 from partc.plan.exact.solution import Solution, cost_of
 from partc.plan.infeasible import why_infeasible, without_storage_limits
+from partc.plan.optimal import is_feasible, seek_best, without_returns
 from partc.plan.problem import Problem
 from partc.plan.survive.copies import choose_copies, missing_storage
 from partc.plan.survive.options import Holding, Option, Options, holding_of, options_without, within
@@ -101,7 +101,7 @@ def _no_room(problem: Problem, own: Holding, lost: str, where: str | None) -> Pl
 
 def _best(left: Problem, disks: Holding, option: Option) -> Stages:
     """The best plan of the survivors over what lies on their disks; `option` is one."""
-    solution: Solution | None = seek_best(within(left, disks), effort=QUESTION).solution
+    solution: Solution | None = seek_best(without_returns(within(left, disks)), effort=QUESTION).solution
     if solution is None or cost_of(left, solution.value) > option.cost_s:
         return option.stages
     return solution.stages

@@ -12,9 +12,9 @@ from partc.ir.graph import ModelInfo, Module, State, Submodule
 from partc.ir.plan import Survival
 from partc.ir.workload import workload
 from partc.plan.change import with_devices
-from partc.plan.exact.optimal import is_feasible
 from partc.plan.infeasible import why_infeasible, without_storage_limits
 from partc.plan.layers import shape_of
+from partc.plan.optimal import is_feasible
 from partc.plan.problem import Problem
 from partc.plan.rules import Rule, blame, rules_of
 from partc.plan.survive.losses import survive_one

@@ -1,23 +1,23 @@
 """Options after the loss of a device: plans of the survivors, and what each has to have on its disk for them.
 
-A small problem has all of them; of a large one only a few good ones are looked at, and then the choice of copies is no
-proof.
+A small problem has all with one interval per device; of a large one only a few good ones are looked at, and then the
+choice of copies is no proof. Plans that return to a device are looked for where no other is possible.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from partc.format.placement import Stage, Stages
 from partc.plan.change import Times, with_devices, with_times
 from partc.plan.effort import QUESTION
 from partc.plan.evaluate import evaluate
-from partc.plan.exact.optimal import seek_best
 from partc.plan.exact.solution import cost_of
 from partc.plan.exact.tables import Tables
+from partc.plan.optimal import seek_best, without_returns
 from partc.plan.problem import Problem
 from partc.plan.stages import held
 
@@ -48,7 +48,7 @@ class Options:
     """The planning problem of the survivors."""
     plans: tuple[Option, ...]
     are_all: bool
-    """Whether no other plan is possible."""
+    """Whether no other plan with one interval per device is possible."""
 
 
 def holding_of(stages: Stages) -> dict[str, frozenset[int]]:
@@ -64,9 +64,17 @@ def options_without(problem: Problem, lost: str, own: Holding) -> Options:
     """
     left = with_devices(problem, [name for name in problem.device_of if name != lost])
     are_all = _count(left) <= MOST_PLANS
-    found = _all_plans(left) if are_all else _good_plans(left, own)
-    plans = (option for stages in found if (option := _option(left, stages)) and has_room(left, own, option))
-    return Options(lost, left, tuple(plans), are_all)
+    found = _all_plans(left) if are_all else _good_plans(without_returns(left), own)
+    if plans := _options(left, own, found):
+        return Options(lost, left, plans, are_all)
+    plans = () if left.returns == 0 else _options(left, own, _good_plans(left, own))
+    return Options(lost, left, plans, are_all and not plans)
+
+
+def _options(problem: Problem, own: Holding, found: Iterable[Stages]) -> tuple[Option, ...]:
+    """The plans of these that are possible."""
+    options = (_option(problem, stages) for stages in found)
+    return tuple(option for option in options if option and has_room(problem, own, option))
 
 
 def has_room(problem: Problem, own: Holding, option: Option) -> bool:

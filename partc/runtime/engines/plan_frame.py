@@ -151,7 +151,9 @@ class Frame:
 
     def _parameter(self, number: int) -> Array:
         parameter = self._parameters[number]
-        assert parameter is not None, "`shared_calls` lets no state be an output, and kernels take rows of them"
+        assert parameter is not None, (
+            "`shared_calls` lets no state be an output, and kernels take rows of them"
+        )
         return parameter
 
     def _view(self, place: Place, kind: KernelTensor) -> Array:

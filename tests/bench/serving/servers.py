@@ -24,7 +24,18 @@ _PATIENCE_S = 120.0
 def partc_server(build: Path, runner: str) -> Iterator[Endpoint]:
     """`partc serve` until the block ends, as users start it, with one of the two runners."""
     model = source_role(build).model
-    command = [sys.executable, "-m", "partc.cli", "serve", str(build), "--port", "0", "--json", "--runner", runner]
+    command = [
+        sys.executable,
+        "-m",
+        "partc.cli",
+        "serve",
+        str(build),
+        "--port",
+        "0",
+        "--json",
+        "--runner",
+        runner,
+    ]
     with subprocess.Popen([*command, "--queue", "64"], stdout=subprocess.PIPE, text=True) as process:
         try:
             url = _told(process, "listening")

@@ -1,4 +1,4 @@
-"""The strategy `optimal`: the best plan with one interval per device, and the proof that it is.
+"""The best plan with one interval per device, and the proof that it is.
 
 | devices | search | bound |
 |---|---|---|
@@ -16,10 +16,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from partc.errors import InternalError, PlanError
-from partc.format.placement import Stages
-from partc.ir.plan import Plan, feasible_plan, infeasible_plan
-from partc.plan.effort import GAVE_UP, QUESTION, QUICK, THOROUGH, Budget, Effort, NothingFound, WorkSpent
+from partc.errors import InternalError
+from partc.plan.effort import GAVE_UP, THOROUGH, Budget, Effort, NothingFound, WorkSpent
 from partc.plan.evaluate import evaluate
 from partc.plan.exact.bound import Bound, operations
 from partc.plan.exact.greedy import place_greedily
@@ -28,43 +26,14 @@ from partc.plan.exact.objective import TIE, bottleneck_objective, devices_object
 from partc.plan.exact.search import Found, Label, Search
 from partc.plan.exact.solution import Best, Solution, bound_of, cost_of, named
 from partc.plan.exact.tables import Forced, Tables
-from partc.plan.infeasible import why_infeasible
-from partc.plan.objectives import best_of, by_objective
+from partc.plan.objectives import by_objective
 from partc.plan.problem import Problem
 
 _EXACT_PART = 0.5
 """The part of the work for the exact search, before another takes over."""
 
 
-def plan_optimal(problem: Problem, effort: Effort = THOROUGH) -> Plan:
-    """The best plan; with a gap where the work allowed did not suffice for a proof.
-
-    Raises:
-        PlanError: there may be a plan, but none was found.
-    """
-    solution = find_best(problem, effort=effort)
-    if solution is None:
-        return infeasible_plan(why_infeasible(problem, is_feasible), "exact search")
-    return feasible_plan(solution.stages, solution.value, solution.bound, solution.method)
-
-
-def find_best(
-    problem: Problem, *, forced: Forced | None = None, effort: Effort = THOROUGH
-) -> Solution | None:
-    """The best plan that is found, or None where there is none.
-
-    Raises:
-        PlanError: there may be a plan, but none was found.
-    """
-    best = seek_best(problem, forced=forced, effort=effort)
-    if best.solution is None and not best.proven:
-        raise PlanError(
-            f"no plan was found ({best.trouble})", hint="use fewer devices or coarser sub-modules"
-        )
-    return best.solution
-
-
-def seek_best(
+def seek_intervals(
     problem: Problem,
     *,
     forced: Forced | None = None,
@@ -91,33 +60,6 @@ def seek_best(
             return Best(None, True)
         return Best(_with_notes(solution, trouble, budget), solution.bound == solution.value)
     return Best(None if forced else _last_resort(problem, trouble), False, "; ".join(trouble))
-
-
-def lower_bound(problem: Problem) -> float | None:
-    """The bound of all plans: below a latency, above a throughput; None where it is not known."""
-    solution = seek_best(problem, effort=QUICK).solution
-    return solution.bound if solution else None
-
-
-def interval_bound(problem: Problem, value: float, stages: Stages) -> float | None:
-    """The bound of a plan of this value, never on the wrong side by rounding.
-
-    None where the plan returns to a device: what bounds plans with one interval per device is none for it.
-    """
-    if len(stages) > len({stage.device for stage in stages}):
-        return None
-    bound = lower_bound(problem)
-    if bound is None:
-        return None
-    return best_of(problem.objective)((bound, value))
-
-
-def is_feasible(problem: Problem) -> bool | None:
-    """Whether there is a plan with one interval per device; None where neither was shown."""
-    best = seek_best(problem, effort=QUESTION)
-    if best.solution is not None:
-        return True
-    return False if best.proven else None
 
 
 def _with_notes(solution: Solution, trouble: list[str], budget: Budget) -> Solution:
