@@ -360,7 +360,8 @@ def _check_healed(life: Life, ring: Ring) -> None:
 
 def _submit(ring: Ring, ask: Ask, asked: dict[Ask, Answer], shares: bool) -> None:
     if ask not in asked:
-        sampling = Sampling(temperature=ask.temperature, seed=7)
+        likely = sum(map(len, ask.prompts)) % 3 if shares else 0
+        sampling = Sampling(temperature=ask.temperature, seed=7, likely=likely)
         asked[ask] = ring.client.submit(ask.prompts, ask.tokens, sampling=sampling, reuse=shares)
 
 

@@ -82,7 +82,7 @@ void fill_answer(Job& job, const messages::Submit& submit, const Role& role) {
   job.tokens.resize(job.length.size());
   job.finish.resize(job.length.size());
   const bool is_one = submit.reuse && submit.prompts.size() == 1;
-  job.shares = is_one && !submit.trace && submit.sampling.likely == 0;
+  job.shares = is_one && !submit.trace;
   if (is_one && role.model().prefix_reuse) job.reusable = submit.prompts.front();
   fill_known(job, submit, role);
 }

@@ -165,6 +165,10 @@ void Request::computed(const std::vector<Tensor>& values, double seconds, double
   const program::Names names = program::writes((*program_)[at_].instruction);
   if (std::holds_alternative<program::Sample>((*program_)[at_].instruction) && values.size() == 3) {
     step_->likely = likelies(values[1], values[2]);
+    for (std::size_t row = 0; shares() && row < step_->likely.size(); ++row) {
+      const messages::Sampling& how = row == 0 ? sampling_ : mates_.at(row - 1)->sampling_;
+      step_->likely[row].resize(std::min<std::size_t>(step_->likely[row].size(), how.likely));
+    }
   } else if (names.size() != values.size()) {
     throw internal_error("other values were computed than were asked for");
   }

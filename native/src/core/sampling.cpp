@@ -142,16 +142,21 @@ Tensor sample(const Draw& draw) {
 
 std::vector<Tensor> drawn(const Draw& draw) {
   std::vector<Tensor> found{sample(draw)};
-  if (draw.sampling.likely == 0 || !draw.others.empty()) return found;
   const std::size_t rows = draw.logits.shape.front(), size = draw.logits.shape.back();
+  std::vector<std::uint64_t> wanted(rows, draw.sampling.likely);
+  for (std::size_t row = 1; !draw.others.empty() && row < rows; ++row) wanted[row] = draw.others.at(row - 1).likely;
+  const std::uint64_t most = std::min<std::uint64_t>(std::ranges::max(wanted), size + 1);
+  if (most == 0) return found;
   const std::span<const std::int64_t> tokens = found.front().elements<std::int64_t>();
   std::vector<std::int64_t> ids;
   std::vector<double> told;
   std::vector<float> store;
   for (std::size_t row = 0; row < rows; ++row) {
-    add_likely(row_of(draw.logits, row, size, store), tokens[row], draw.sampling.likely, ids, told);
+    if (wanted[row] != 0) add_likely(row_of(draw.logits, row, size, store), tokens[row], wanted[row], ids, told);
+    ids.resize((row + 1) * most);
+    told.resize((row + 1) * most);
   }
-  const Shape shape{rows, ids.size() / rows};
+  const Shape shape{rows, most};
   const std::string_view bytes(reinterpret_cast<const char*>(told.data()), told.size() * sizeof(double));
   found.push_back(Tensor::int64(shape, ids));
   found.push_back({element_type("float64"), shape, Frame::copy(bytes)});

@@ -14,7 +14,7 @@ namespace partc::core {
 /// float64[batch, likely]: x - log sum exp, summed in float64 in the order of the vocabulary and rounded to float32.
 ///
 /// Equal logits fall to the lowest id. In a shared step every row is the first one of a request of its own, and is drawn
-/// as that alone.
+/// as that alone; rows whose requests want fewer likely tokens than the one that wants most have zeros behind theirs.
 std::vector<Tensor> drawn(const Draw& draw);
 
 /// A number in [0, 1) that belongs to (seed, row, position).

@@ -49,6 +49,8 @@ std::vector<Step> apart(const Step& step) {
     own.dims.set("batch", 1);
     own.position = {step.position.at(row)};
     own.length = {step.length.at(row)};
+    own.likely.clear();
+    if (!step.likely.empty() && !step.likely.at(row).empty()) own.likely.push_back(step.likely[row]);
     own.others.clear();
   }
   return found;
@@ -75,7 +77,7 @@ namespace {
 
 Step shared_step_of(const messages::Data& data, const Role& role) {
   const build::Model& model = role.model();
-  if (data.phase != "decode" || !data.open.empty() || !data.likely.empty() || data.rows.size() > model.step_requests) {
+  if (data.phase != "decode" || !data.open.empty() || data.rows.size() > model.step_requests) {
     throw run_error(std::to_string(data.rows.size()) + " requests do not share a step of " + in_quotes(data.phase) +
                     " in this build");
   }
@@ -104,6 +106,7 @@ Step shared_step_of(const messages::Data& data, const Role& role) {
   step.step = members.front().step;
   step.phase = data.phase;
   step.dims = data.dims;
+  step.likely = data.likely;
   step.others.assign(members.begin() + 1, members.end());
   return step;
 }

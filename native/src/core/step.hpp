@@ -42,7 +42,8 @@ struct Step {
   Counts position, length;
   /// Present in step 0 alone.
   std::optional<messages::Opening> opening;
-  /// Per sequence the probabilities of its token and of others; present once it is drawn, where they are wanted.
+  /// Per sequence the probabilities of its token and of others; present once it is drawn, where they are wanted: in a
+  /// shared step they are empty for requests that want none.
   Likelies likely;
   /// The other requests that share the step; it is one of decode then.
   std::vector<StepMember> others;

@@ -274,8 +274,7 @@ def _fill_answer(job: Job, submit: Submit, role: Role) -> None:
     job.stop = frozenset((*ends, *submit.stop))
     job.tokens = [[] for _ in job.length]
     job.finish = ["" for _ in job.length]
-    likely = submit.sampling.likely
-    job.shares = submit.reuse and len(submit.prompts) == 1 and not submit.trace and not likely
+    job.shares = submit.reuse and len(submit.prompts) == 1 and not submit.trace
     if submit.reuse and role.model.prefix_reuse and len(submit.prompts) == 1:
         job.reusable = submit.prompts[0]
     _fill_known(job, submit, role)

@@ -241,7 +241,11 @@ class Request:
         if not isinstance(instruction, Run | Sample):
             raise InternalError(f"{instruction} computes nothing")
         if isinstance(instruction, Sample) and len(values) > 1:
-            self._step = replace(self._under_way, likely=likely(*values[1:]))
+            told = likely(*values[1:])
+            if self._mates:
+                wanted = [request.sampling.likely for request in (self, *self._mates)]
+                told = tuple([row[:count] for row, count in zip(told, wanted, strict=True)])
+            self._step = replace(self._under_way, likely=told)
             values = values[:1]
         self._values.update(zip(instruction.writes, values, strict=True))
         self._timing.compute_s += seconds

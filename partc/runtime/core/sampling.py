@@ -24,11 +24,17 @@ def drawn(
 ) -> tuple[Array, ...]:
     """The results of a draw: the tokens and, where they are wanted, those that are likely, and how likely they are.
 
-    With `others`, every row is the first one of a request of its own, and is drawn as that alone.
+    With `others`, every row is the first one of a request of its own, and is drawn as that alone. Rows whose requests
+    want fewer likely tokens than the one that wants most have zeros behind theirs.
     """
     if others:
-        rows = enumerate((sampling, *others))
-        return (np.concatenate([sample(logits[row : row + 1], own, positions[row:]) for row, own in rows]),)
+        each = (sampling, *others)
+        rows = [sample(logits[row : row + 1], own, positions[row:]) for row, own in enumerate(each)]
+        wanted = [own.likely for own in each]
+        drawn_tokens = np.concatenate(rows)
+        return (
+            (drawn_tokens, *_likely_of_some(logits, drawn_tokens, wanted)) if any(wanted) else (drawn_tokens,)
+        )
     tokens = sample(logits, sampling, positions)
     return (tokens, *likely(logits, tokens, sampling.likely)) if sampling.likely else (tokens,)
 
@@ -54,6 +60,20 @@ def likely(
     ids = np.concatenate([tokens[:, None], order], axis=1).astype(np.int64)
     told = np.take_along_axis(wide, ids, axis=1) - top - np.log(sums)
     return ids, told.astype(np.float32).astype(np.float64)
+
+
+def _likely_of_some(
+    logits: npt.NDArray[np.float32], tokens: npt.NDArray[np.int64], wanted: Sequence[int]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """As `likely`, of as many tokens of each row as are wanted there."""
+    ids = np.zeros((len(wanted), max(wanted)), np.int64)
+    told = np.zeros((len(wanted), max(wanted)), np.float64)
+    for row, count in enumerate(wanted):
+        if count:
+            own = slice(row, row + 1)
+            found, logarithms = likely(logits[own], tokens[own], count)
+            ids[row, : found.shape[1]], told[row, : found.shape[1]] = found[0], logarithms[0]
+    return ids, told
 
 
 def sample(

@@ -53,7 +53,8 @@ class Step(Struct, frozen=True):
     opening: Opening | None = None
     """Present in step 0 alone."""
     likely: tuple[tuple[Likely, ...], ...] = ()
-    """Per sequence the probabilities of its token and of others; present once it is drawn, where they are wanted."""
+    """Per sequence the probabilities of its token and of others; present once it is drawn, where they are wanted: in a
+    shared step they are empty for requests that want none."""
     others: tuple[StepMember, ...] = ()
     """The other requests that share the step; it is one of decode then."""
 
@@ -104,6 +105,7 @@ def apart(step: Step) -> list[Step]:
             dims={**step.dims, "batch": 1},
             position=step.position[row : row + 1],
             length=step.length[row : row + 1],
+            likely=step.likely[row : row + 1] if step.likely and step.likely[row] else (),
             others=(),
         )
         for row, member in enumerate(step.members)
@@ -158,7 +160,7 @@ def step_of(data: Data, role: Role) -> Step:
 
 def _shared_step_of(data: Data, role: Role) -> Step:
     rows, most = data.rows, role.model.max_batch
-    if data.phase != "decode" or data.open or data.likely or len(rows) > role.model.step_requests:
+    if data.phase != "decode" or data.open or len(rows) > role.model.step_requests:
         raise RunError(f"{len(rows)} requests do not share a step of {data.phase!r} in this build")
     slots = [row.row // most for row in rows]
     for row, slot in zip(rows, slots, strict=True):
@@ -177,6 +179,7 @@ def _shared_step_of(data: Data, role: Role) -> Step:
         dims=data.dims,
         position=tuple([row.position for row in rows]),
         length=tuple([row.length for row in rows]),
+        likely=data.likely,
         others=tuple(members[1:]),
     )
 

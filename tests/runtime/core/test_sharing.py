@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from partc.errors import RunError
-from partc.format.message_parts import Sampling
+from partc.format.message_parts import Likely, Sampling
 from partc.format.messages import Cancel, Error, Token
 from partc.runtime.core.actions import Action, Begin, End, Failed
 from partc.runtime.core.schedule import Schedule
@@ -84,15 +84,30 @@ def test_every_request_has_its_own_token() -> None:
     assert [(token.ticket, token.tokens) for token in tokens] == [(ticket(3), (6,)), (ticket(4), (7,))]
 
 
+def test_probabilities_go_to_those_who_ask_for_them() -> None:
+    schedule = sharing()
+    prompts = [
+        steps_of(ask(schedule, number, reuse=True, max_new_tokens=9, sampling=Sampling(likely=number % 2)))[0]
+        for number in range(5)
+    ]
+    flights = [step for prompt in prompts for step in steps_of(emit(schedule, prompt, 4))]
+    (step,) = steps_of(emit(schedule, flights[0], 5))
+    assert [member.request for member in step.members] == [103, 104]
+    list(schedule.tell())
+    likely = (Likely(6, -0.5),)
+    emit(schedule, structs.replace(step, likely=(likely, ())), 6, 7)
+    tokens = told(Token, list(schedule.tell()))
+    assert [(token.ticket, token.likely) for token in tokens] == [(ticket(3), (likely,)), (ticket(4), ())]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
         {"reuse": False},
         {"trace": True},
-        {"sampling": Sampling(likely=1)},
         {"prompts": ((1, 2, 5), (1, 2))},
     ],
-    ids=["deterministic", "traced", "with probabilities", "of two sequences"],
+    ids=["deterministic", "traced", "of two sequences"],
 )
 def test_requests_that_share_no_step(changes: dict[str, Any]) -> None:
     """Theirs begin at once, however many are under way."""

@@ -109,6 +109,12 @@ def test_a_shared_step_round_trips(sharing: Role) -> None:
     check_step(step, sharing)
 
 
+def test_only_the_rows_that_want_probabilities_have_them() -> None:
+    told = (Likely(1, -0.5),)
+    step = replace(shared([TOKEN, replace(TOKEN, request=8, slot=2)]), likely=((), told))
+    assert [own.likely for own in apart(step)] == [(), (told,)]
+
+
 def test_a_step_that_nobody_shares_is_its_request_s() -> None:
     assert shared([TOKEN]) == TOKEN
     assert apart(TOKEN) == [TOKEN]
@@ -119,7 +125,6 @@ def test_a_step_that_nobody_shares_is_its_request_s() -> None:
     [
         ({"phase": "prefill"}, "do not share a step of 'prefill'"),
         ({"open": (OPENING,)}, "do not share a step"),
-        ({"likely": ((Likely(1, -0.5),),) * 3}, "do not share a step"),
         (
             {"rows": tuple(Row(request, 3 * request, 4, 6, 1) for request in range(4))},
             "4 requests do not share",
