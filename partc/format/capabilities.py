@@ -122,7 +122,8 @@ def _no_shared_steps(facts: Facts) -> Iterator[str]:
         yield "the model keeps what the first step of a request makes"
     if facts.uniform:
         yield "the model has one position for all sequences of a step"
-    for kind in dict.fromkeys(kind for kind in facts.engines.values() if kind != "plan"):
+    kinds = dict.fromkeys(facts.engines.values())
+    for kind in kinds if "plan" not in kinds else ():
         names = ", ".join(name for name, own in facts.engines.items() if own == kind)
         yield f"`{kind}` on {names} computes one request at a time"
     if facts.step_requests < 2:

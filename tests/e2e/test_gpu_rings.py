@@ -80,13 +80,18 @@ def test_a_killed_device_takes_no_token_with_it(build: Path, lost: str) -> None:
     assert drawn(build, lost) == expected
 
 
-def test_four_clients_at_once(build: Path) -> None:
-    """Each gets what it gets alone; two are under way, two wait."""
+@pytest.mark.parametrize("shares", [False, True])
+def test_four_clients_at_once(build: Path, shares: bool) -> None:
+    """Each gets what it gets alone; two are under way, in turns or in steps that they share, and two wait."""
+    assert load_role(build / "devices" / "phone").model.step_requests == 2
     prompts = [[(7 * place + length) % 120 for place in range(length)] for length in (1, 7, 9, 33)]
     with launch_local(build) as ring, ring.client() as alone:
         expected = [alone.generate([prompt], 12).tokens for prompt in prompts]
         clients = [ring.client() for _ in prompts]
-        requests = [client.submit([p], max_new_tokens=12) for client, p in zip(clients, prompts, strict=True)]
+        requests = [
+            client.submit([p], max_new_tokens=12, reuse=shares)
+            for client, p in zip(clients, prompts, strict=True)
+        ]
         assert [request.result().tokens for request in requests] == expected
         for client in clients:
             client.close()

@@ -41,9 +41,9 @@ def test_a_ring_that_can_do_all_says_nothing() -> None:
     ("changes", "name", "words"),
     [
         (
-            {"engines": {"laptop": "plan", "board": "ort"}},
+            {"engines": {"laptop": "ort", "board": "ort"}},
             "shared-steps",
-            "requests take turns: `ort` on board computes one request at a time",
+            "requests take turns: `ort` on laptop, board computes one request at a time",
         ),
         ({"keeps": True, "step_requests": 1}, "shared-steps", "the first step"),
         ({"uniform": True, "step_requests": 1}, "shared-steps", "one position"),
@@ -73,6 +73,11 @@ def test_what_does_not_matter_is_not_said() -> None:
     assert said(replace(alone, max_requests=1, step_requests=1)) == {}
     encoder = replace(ALL, generates=False, reuses=False, step_requests=1)
     assert said(encoder) == {}
+
+
+def test_one_device_that_computes_rows_at_once_is_enough() -> None:
+    """The others compute them one after the other, and lose nothing."""
+    assert "shared-steps" not in said(replace(ALL, engines={"laptop": "plan", "board": "ort"}))
 
 
 def test_every_sentence_is_one_line() -> None:

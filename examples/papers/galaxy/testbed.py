@@ -71,6 +71,7 @@ def problem_of(
     return Problem(
         objective="latency",
         source=names[0],
+        returns=0,
         devices=tuple(Device(name, budgets[name]) for name in names),
         submodules=(
             Submodule(0, dict.fromkeys(names, 0.0)),
