@@ -65,7 +65,7 @@ class LatencyLabels:
         self.space, self.prices, self.rules = space, prices, Holdings(space)
         self._phases = range(len(space.weights))
         self._latency, self._per_byte = space.latency.tolist(), space.per_byte.tolist()
-        self._seconds, self._messages = prices.seconds, prices.messages
+        self._seconds, self._messages = prices.seconds.tolist(), prices.messages.tolist()
         self._trifle = max(compute_scale(space.problem) * TIE, 1e-30)
 
     def root(self) -> Label | None:

@@ -48,11 +48,8 @@ class Prices:
         self._before = np.concatenate([np.zeros((1, space.devices)), np.cumsum(space.alone, 0)])
         self._reach = self._reaches()
         self.span = max(1, int((self._reach - np.arange(space.count)[:, None]).max()))
-        self._seconds, self._messages = self._costs()
-        self.seconds: list[list[float]] = self._seconds.tolist()
-        """[sub-module][device]: weighted seconds that bounds count."""
-        self.messages: list[list[list[float]]] = self._messages.tolist()
-        """[cut][sender][receiver]: the same of the message across a cut."""
+        self.seconds, self.messages = self._costs()
+        """[sub-module, device] and [cut, sender, receiver]: weighted seconds that bounds count."""
         self._sums = [column.tolist() for column in self._before.T]
 
     def ascend(self, rounds: int, upper: float, budget: Budget) -> list[list[int]]:
@@ -87,6 +84,11 @@ class Prices:
                 0.0, price + step * max(target - bound, 1e-9 * abs(target)) / norm * slope / scale
             )
         return met
+
+    @property
+    def table_size(self) -> int:
+        """Numbers of a table."""
+        return self.space.count * self.space.devices * (self.span + 1)
 
     def ready(self, budget: Budget) -> None:
         """Tabulate the best prices, none, and some met on the way."""
@@ -126,7 +128,7 @@ class Prices:
         count, devices = space.count, np.arange(space.devices)
         budget.spend(count * (6 * CALL + space.devices * (span + space.devices)))
         sums = np.zeros((count + 1, space.devices))
-        np.cumsum(self._seconds + space.charged * price, 0, out=sums[1:])
+        np.cumsum(self.seconds + space.charged * price, 0, out=sums[1:])
         costs = np.full((count + 1 + span, space.devices), np.inf)
         costs[count] = sums[count] + space.back
         ends, following = np.zeros((count, space.devices), int), np.zeros((count + 1, space.devices), int)
@@ -136,7 +138,7 @@ class Prices:
             block = np.where(offsets[:far] + cut <= reach[cut], costs[cut + 1 : cut + 1 + far], np.inf)
             first = block.argmin(0)
             ends[cut] = cut + 1 + first
-            choices = self._messages[cut] + (block[first, devices] - sums[cut])
+            choices = self.messages[cut] + (block[first, devices] - sums[cut])
             following[cut] = choices.argmin(1)
             costs[cut] = sums[cut] + choices[devices, following[cut]]
         last = int(reach[0, 0])

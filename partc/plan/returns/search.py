@@ -22,6 +22,8 @@ from partc.plan.returns.throughput import ThroughputLabels
 
 _WIDTHS = (30, 300, 3000, None)
 """Labels of each sweep at each cut; None: all."""
+_MOST_TABLE = 2_000_000
+"""Numbers of a table of least costs, of which a search has six; beyond, prices alone bound what plans cost."""
 _NEAR = 1e-9
 """A bound that is nearer to the value, relatively, meets it."""
 
@@ -69,6 +71,8 @@ class _Search:
         self._ascend(1)
         if not self.found.is_proven:
             self._ascend(self._rounds)
+        if self._is_large:
+            return
         for width in _WIDTHS:
             if self.found.is_proven or self._budget.is_spent:
                 return
@@ -78,6 +82,10 @@ class _Search:
                 return
             if is_over:
                 return
+
+    @property
+    def _is_large(self) -> bool:
+        return isinstance(self._prices, Prices) and self._prices.table_size > _MOST_TABLE
 
     def _sweep(self, width: int | None) -> bool:
         """Look at so many labels at each cut; whether all were looked at."""
@@ -102,7 +110,7 @@ class _Search:
         for assignment in self._prices.ascend(rounds, self.found.cost, self._budget):
             self._offer(assignment)
         self._raise(self._prices.bound)
-        if rounds > 1 and not self.found.is_proven:
+        if rounds > 1 and not self.found.is_proven and not self._is_large:
             self._prices.ready(self._budget)
 
     def _raise(self, bound: float) -> None:
