@@ -28,6 +28,7 @@ from partc.pipeline.sharing import SHARING
 from partc.plan.edges import edges_of
 from partc.plan.file import plan_file
 from partc.plan.layers import Shape, shape_of
+from partc.plan.objectives import by_objective
 from partc.plan.placement import check_strategy, plan_placed, stages_placed
 from partc.plan.problem import Device, Link, Phase, Problem, Shared, Submodule
 from partc.plan.remedies import model_remedy
@@ -129,6 +130,9 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
         return Decision(module, problem, whole, placed, unsupported, free=False)
     check_pins(unsupported, rules, shape)
     answer = solve(problem, strategy, explained=False)
+    if answer.constraint is not None and devices.returns == "auto" and problem.returns is not None:
+        whole, problem = replace(whole, returns=None), replace(problem, returns=None)
+        answer = solve(problem, strategy, explained=False)
     if answer.constraint is not None:
         said = blame(whole, rules, _with_layers(answer.constraint, shape), partial(_is_feasible, strategy))
         text, hint = said.text, model_remedy(module.info, module.profile or (), devices, answer.constraint)
@@ -321,8 +325,18 @@ def _whole_problem(module: Module, devices: DevicesConfig) -> Problem:
         ),
         phases=tuple(_phase(module, profile, step, devices) for step in workload(module.info)),
         batch=module.info.batch or 1,
-        returns=devices.returns,
+        returns=_returns(devices),
     )
+
+
+def _returns(devices: DevicesConfig) -> int | None:
+    match devices.returns:
+        case "auto":
+            return by_objective(devices.objective, latency=None, throughput=0)
+        case "any":
+            return None
+        case int() as most:
+            return most
 
 
 def _asks_for_disk(devices: DevicesConfig) -> bool:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from partc.config.addresses import check_addresses, read_address, require_links
 from partc.config.limits import read_limits
@@ -114,8 +114,8 @@ class DevicesConfig:
     """In the order of the file."""
     objective: Objective = "latency"
     """One of `OBJECTIVES`."""
-    returns: int | None = None
-    """How often a plan may return to a device that it has left; None: any number of times."""
+    returns: int | Literal["auto", "any"] = "auto"
+    """How often a plan may return to a device that it has left; `auto`: see `partc.plan.returns`."""
     memory_fraction: float = 0.9
     """The part of a device's memory that may be used (EdgeShard's beta)."""
     survive: str = "none"
@@ -187,13 +187,15 @@ def read_devices(top: Section) -> DevicesConfig:
     )
 
 
-def _returns(top: Section) -> int | None:
-    value = top.data.get("returns", "any")
+def _returns(top: Section) -> int | Literal["auto", "any"]:
+    value = top.data.get("returns", "auto")
+    if value == "auto":
+        return "auto"
     if value == "any":
-        return None
+        return "any"
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise top.error(
-            f"expected `any` or a whole number of at least 0, found {describe(value)}",
+            f"expected `auto`, `any` or a whole number of at least 0, found {describe(value)}",
             "returns",
             hint="write `returns: 0` for plans that give each device one interval",
         )

@@ -11,6 +11,7 @@ import math
 from dataclasses import replace
 
 from partc.errors import PlanError
+from partc.format.placement import Stages
 from partc.ir.plan import Plan, feasible_plan, infeasible_plan
 from partc.plan.effort import QUESTION, QUICK, THOROUGH, Budget, Effort
 from partc.plan.exact.intervals import seek_intervals
@@ -101,9 +102,14 @@ def lower_bound(problem: Problem) -> float | None:
     return solution.bound if solution else None
 
 
-def bound_beside(problem: Problem, value: float) -> float | None:
-    """The bound of all plans beside one of this value, never on the wrong side by rounding."""
-    bound = lower_bound(problem)
+def bound_beside(problem: Problem, value: float, stages: Stages) -> float | None:
+    """The bound of all plans beside one of this value, never on the wrong side by rounding.
+
+    Of all that return, too, where the plan does so more often than the problem allows.
+    """
+    returns = len(stages) - len({stage.device for stage in stages})
+    is_allowed = problem.returns is None or returns <= problem.returns
+    bound = lower_bound(problem if is_allowed else replace(problem, returns=None))
     if bound is None:
         return None
     return best_of(problem.objective)((bound, value))

@@ -112,7 +112,7 @@ def plan_placed(problem: Problem, stages: Stages, shape: Shape, where: str | Non
             where=where,
             hint=_advice(problem, shape),
         )
-    bound = bound_beside(problem, evaluation.value)
+    bound = bound_beside(problem, evaluation.value, stages)
     return feasible_plan(stages, evaluation.value, bound, METHOD)
 
 

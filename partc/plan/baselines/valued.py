@@ -25,7 +25,7 @@ def valued_plan(problem: Problem, stages: Stages, method: str, fault: str = "") 
     evaluation = evaluate(problem, stages)
     if evaluation.value is None:
         return infeasible_plan(f"{method}: {'; '.join(evaluation.violations)}{fault}", method)
-    bound = bound_beside(problem, evaluation.value)
+    bound = bound_beside(problem, evaluation.value, stages)
     return feasible_plan(stages, evaluation.value, bound, method)
 
 
