@@ -91,6 +91,15 @@ def test_limits_that_are_refused(tmp_path: Path, limits: str, message: str, plac
     assert place in (caught.value.where or "")
 
 
+def test_returns(tmp_path: Path) -> None:
+    assert load(tmp_path, GOOD).returns == "auto"
+    for given, returns in (("auto", "auto"), ("any", "any"), ("0", 0), ("3", 3)):
+        assert load(tmp_path, f"returns: {given}\n{GOOD}").returns == returns
+    for wrong in ("-1", "yes", "often", "1.5"):
+        with pytest.raises(ConfigError, match="expected `auto`, `any` or a whole number of at least 0"):
+            load(tmp_path, f"returns: {wrong}\n{GOOD}")
+
+
 def test_options_of_a_target(tmp_path: Path) -> None:
     text = f"{TVM}arch: aarch64, threads: 3, options: {{features: [dotprod], chunks: [8, 32], cuda_arch: sm_72}}}}}}\n"
     device = load(tmp_path, text).devices["a"]
