@@ -214,8 +214,7 @@ class Request:
         if step.likely:
             self._step = replace(under_way, likely=step.likely)
         self._inbox[key] = (values, now)
-        for array in values.values():
-            self._timing.received_bytes += array.nbytes
+        self._timing.received_bytes += sum([array.nbytes for array in values.values()])
         if self.state is State.WAITING and self._awaited() is None:
             self._wake(now)
         return [Seen(peer, step, values)] if self.trace and step.phase != REPLAY else []
@@ -241,11 +240,8 @@ class Request:
         if not isinstance(instruction, Run | Sample):
             raise InternalError(f"{instruction} computes nothing")
         if isinstance(instruction, Sample) and len(values) > 1:
-            told = likely(*values[1:])
-            if self._mates:
-                wanted = [request.sampling.likely for request in (self, *self._mates)]
-                told = tuple([row[:count] for row, count in zip(told, wanted, strict=True)])
-            self._step = replace(self._under_way, likely=told)
+            wanted = [request.sampling.likely for request in (self, *self._mates)]
+            self._step = replace(self._under_way, likely=likely(values[1:], wanted))
             values = values[:1]
         self._values.update(zip(instruction.writes, values, strict=True))
         self._timing.compute_s += seconds
@@ -354,8 +350,7 @@ class Request:
                 self._run(instruction, actions)
             case Send(values=names, device=peer):
                 arrays = [values[name] for name in names]
-                for array in arrays:
-                    self._timing.sent_bytes += array.nbytes
+                self._timing.sent_bytes += sum([array.nbytes for array in arrays])
                 actions.append(Forward(peer, step, names, arrays))
             case Sample(logits=name):
                 if self.trace:
@@ -444,8 +439,9 @@ class Request:
 
     def _shared(self, step: int, timing: Timing, now: float) -> None:
         """A step is over that another request has computed for this one, too; each counts all of its time."""
-        number = max(0, step + 1 - len(self._ends))
-        self.timings.append(replace_timing(timing, request=self.number, step=number))
+        self.timings.append(
+            replace_timing(timing, request=self.number, step=max(0, step + 1 - len(self._ends)))
+        )
         self.steps, self._phase, self.idle_since = step + 1, "decode", now
 
     def _is_early(self, step: Step, under_way: Step) -> bool:

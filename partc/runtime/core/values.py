@@ -18,10 +18,15 @@ def last_uses(program: Program) -> list[frozenset[str]]:
     return [frozenset(name for name, at in last.items() if at == index) for index in range(len(program))]
 
 
-def likely(ids: Array, logprobs: Array) -> tuple[tuple[Likely, ...], ...]:
-    """Both (batch, likely), as they travel."""
-    rows = zip(ids.tolist(), logprobs.tolist(), strict=True)
-    return tuple([tuple(map(Likely, *row)) for row in rows])
+def likely(drawn: Sequence[Array], wanted: Sequence[int]) -> tuple[tuple[Likely, ...], ...]:
+    """Ids and logarithms, both (batch, likely), as they travel: of each row as many as its request wants.
+
+    `wanted` has one number a request: for each row, or for all rows of a request alone.
+    """
+    ids, logprobs = drawn
+    counts = [*wanted] * len(ids) if len(wanted) == 1 else wanted
+    rows = zip(ids.tolist(), logprobs.tolist(), counts, strict=True)
+    return tuple([tuple(map(Likely, tokens[:count], told[:count])) for tokens, told, count in rows])
 
 
 def total_of(terms: Sequence[Array]) -> Array:
