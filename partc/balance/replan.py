@@ -14,7 +14,7 @@ from partc.plan.effort import QUICK
 from partc.plan.evaluate import evaluate, follow_step
 from partc.plan.optimal import seek_best
 from partc.plan.problem import Link, Problem
-from partc.plan.stages import held
+from partc.plan.stages import held, returns_of
 from partc.plan.values import seconds_per_token
 
 _LEAST_RATIO = 1e-6
@@ -104,8 +104,7 @@ class Replanner:
         A device in use may keep what it has, however little memory is left: that is in use already.
         """
         limited = _limited(self._problem, to_pieces(stages, self.pieces), under.free_bytes)
-        returns = len(stages) - len(held(stages))
-        problem = replace(_scaled(limited, under.ratios), returns=returns)
+        problem = replace(_scaled(limited, under.ratios), returns=returns_of(stages))
         solution = seek_best(problem, effort=QUICK).solution
         return to_submodules(solution.stages, self.pieces) if solution else None
 

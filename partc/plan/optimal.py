@@ -21,6 +21,7 @@ from partc.plan.infeasible import why_infeasible
 from partc.plan.objectives import best_of
 from partc.plan.problem import Problem
 from partc.plan.returns.search import Returning, seek_returning
+from partc.plan.stages import returns_of
 
 _MOST_ROUNDS = 100
 """Rounds of better prices for plans that return."""
@@ -107,8 +108,7 @@ def bound_beside(problem: Problem, value: float, stages: Stages) -> float | None
 
     Of all that return, too, where the plan does so more often than the problem allows.
     """
-    returns = len(stages) - len({stage.device for stage in stages})
-    is_allowed = problem.returns is None or returns <= problem.returns
+    is_allowed = problem.returns is None or returns_of(stages) <= problem.returns
     bound = lower_bound(problem if is_allowed else replace(problem, returns=None))
     if bound is None:
         return None

@@ -74,6 +74,11 @@ def held(stages: Stages) -> dict[str, list[int]]:
     return found
 
 
+def returns_of(stages: Stages) -> int:
+    """How often a plan returns to a device that it has left."""
+    return len(stages) - len({stage.device for stage in stages})
+
+
 def route(stages: Stages, uses: Iterable[tuple[_Key, int, int]]) -> dict[Ends, list[_Key]]:
     """The values of each message: (sending stage, receiving stage) → values, in the order of `uses`.
 

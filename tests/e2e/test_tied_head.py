@@ -59,7 +59,9 @@ def test_without_returns_nothing_fits(build: Path, capsys: pytest.CaptureFixture
     assert "write `returns: any`" in capsys.readouterr().err
 
 
-def test_a_throughput_returns_where_nothing_else_fits(build: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_throughput_returns_where_nothing_else_fits(
+    build: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     devices = build.parent / "devices.yaml"
     devices.write_text(DEVICES.replace("survive: one", "objective: throughput"))
     assert run(["plan", str(build.parent / "model.yaml"), "--target", str(devices)]) == 0

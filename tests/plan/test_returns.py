@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from partc.format.placement import Stages, stages_of
+from partc.format.placement import stages_of
 from partc.ir.plan import OBJECTIVES, Objective
 from partc.plan.effort import QUICK, THOROUGH, Budget
 from partc.plan.evaluate import evaluate
@@ -18,6 +18,7 @@ from partc.plan.optimal import plan_optimal, seek_best, without_returns
 from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 from partc.plan.problem_json import problem_json, read_problem
 from partc.plan.returns.search import seek_returning
+from partc.plan.stages import returns_of
 from partc.plan.strategies import STRATEGIES, solve
 from tests.bench.random_problems import Family, draw_problem
 from tests.plan.small_problems import draw_small
@@ -25,16 +26,12 @@ from tests.plan.small_problems import draw_small
 SEEDS = range(25)
 
 
-def returns(stages: Stages) -> int:
-    return len(stages) - len({stage.device for stage in stages})
-
-
 def brute(problem: Problem, most: float = math.inf, using: str | None = None) -> float:
     """The least seconds of all assignments that return so often at most."""
     found = math.inf
     for assignment in itertools.product(problem.device_of, repeat=len(problem.submodules)):
         stages = stages_of(assignment)
-        if returns(stages) <= most and (using is None or using in assignment):
+        if returns_of(stages) <= most and (using is None or using in assignment):
             value = evaluate(problem, stages).value
             found = min(found, math.inf if value is None else seconds_of(problem.objective, value))
     return found
@@ -53,7 +50,7 @@ def test_no_plan_returns_more_often_than_it_may(
             assert best == math.inf, seed
             continue
         assert seconds_of(objective, plan.value) == pytest.approx(best, rel=1e-9), seed
-        assert plan.gap == 0.0 and (most is None or returns(plan.stages) <= most), seed
+        assert plan.gap == 0.0 and (most is None or returns_of(plan.stages) <= most), seed
         assert read_problem(problem_json(problem)) == problem
 
 
@@ -127,7 +124,7 @@ def test_a_tied_head_comes_back_to_the_embedding() -> None:
     assert not plan_optimal(without_returns(problem)).feasible
     plan = plan_optimal(problem)
     assert plan.stages is not None and plan.gap == 0.0
-    assert plan.stages[0].device == plan.stages[-1].device == "phone" and returns(plan.stages) == 1
+    assert plan.stages[0].device == plan.stages[-1].device == "phone" and returns_of(plan.stages) == 1
 
 
 def test_where_everything_fits_a_proof_takes_a_look_at_the_prices() -> None:

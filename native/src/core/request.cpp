@@ -31,19 +31,6 @@ std::string of_step(const Step& step) {
   return "step " + std::to_string(step.step) + " of request " + std::to_string(step.request);
 }
 
-/// A tensor as what lies before an axis sees it: `count` blocks, each with the bytes of all indices of the axis.
-struct Blocks {
-  Blocks(const Tensor& tensor, std::uint64_t axis) : index_bytes(tensor.type->bytes) {
-    for (std::uint64_t at = 0; at < tensor.shape.size(); ++at) {
-      if (at < axis) count *= tensor.shape[at];
-      if (at > axis) index_bytes *= tensor.shape[at];
-    }
-    bytes = index_bytes * tensor.shape.at(axis);
-  }
-
-  std::uint64_t count = 1, index_bytes = 0, bytes = 0;
-};
-
 }  // namespace
 
 Script::Script(RolePtr of_role) : role(std::move(of_role)) {
@@ -227,7 +214,11 @@ void Request::join(const Step& step, double now) {
 }
 
 void Request::start(const Step& step, const Tensors& inputs, double now) {
-  check_follows(apart(step).front());
+  if (step.others.empty()) {
+    check_follows(step);
+  } else {
+    check_follows(apart(step).front());
+  }
   step_ = step;
   phase_ = step.phase;
   at_ = 0;
@@ -350,44 +341,18 @@ bool Request::makes_nothing(const program::Run& item, const build::Submodule& mo
 
 void Request::cut(const program::Cut& item) {
   const Tensor whole = values_.at(item.whole);
-  const Blocks blocks(whole, item.axis);
-  std::uint64_t first = 0;
+  std::uint64_t begin = 0;
   const Shape sizes = cut_sizes(whole.shape.at(item.axis), item.parts.size());
   for (std::size_t part = 0; part < sizes.size(); ++part) {
-    const std::uint64_t bytes = sizes[part] * blocks.index_bytes;
-    Tensor made{whole.type, whole.shape, {}};
-    made.shape[item.axis] = sizes[part];
-    if (blocks.count == 1) {
-      made.bytes = whole.bytes.part(first, first + bytes);
-    } else {
-      std::string copy;
-      copy.reserve(bytes * blocks.count);
-      for (std::uint64_t at = 0; at < blocks.count; ++at)
-        copy += whole.bytes.text().substr(at * blocks.bytes + first, bytes);
-      made.bytes = Frame::copy(copy);
-    }
-    first += bytes;
-    values_.set(item.parts[part], std::move(made));
+    values_.set(item.parts[part], part_of(whole, item.axis, begin, begin + sizes[part]));
+    begin += sizes[part];
   }
 }
 
 Tensor Request::joined_parts(const program::Join& item) const {
-  Tensor whole = values_.at(item.parts.front());
-  std::vector<Blocks> blocks;
-  whole.shape.at(item.axis) = 0;
-  for (const std::string& name : item.parts) {
-    const Tensor& part = values_.at(name);
-    blocks.emplace_back(part, item.axis);
-    whole.shape[item.axis] += part.shape.at(item.axis);
-    if (blocks.back().count != blocks.front().count) throw internal_error("values of unlike sizes are joined");
-  }
-  std::string bytes;
-  bytes.reserve(bytes_of(whole.shape, whole.type->bytes));
-  for (std::uint64_t at = 0; at < blocks.front().count; ++at)
-    for (std::size_t part = 0; part < blocks.size(); ++part)
-      bytes += values_.at(item.parts[part]).bytes.text().substr(at * blocks[part].bytes, blocks[part].bytes);
-  whole.bytes = Frame::copy(bytes);
-  return whole;
+  std::vector<Tensor> parts;
+  for (const std::string& name : item.parts) parts.push_back(values_.at(name));
+  return joined_tensors(parts, item.axis);
 }
 
 void Request::receive(const program::Recv& instruction) {

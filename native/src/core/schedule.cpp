@@ -17,12 +17,7 @@ constexpr double LATE = 0.05;
 /// The values of one of the requests that have a row each.
 Tensors row_of(const Tensors& values, std::uint64_t row) {
   Tensors found;
-  for (const auto& [name, all] : values) {
-    const std::size_t bytes = all.bytes.size / all.shape.front();
-    Tensor own{all.type, all.shape, all.bytes.part(row * bytes, (row + 1) * bytes)};
-    own.shape.front() = 1;
-    found.set(name, std::move(own));
-  }
+  for (const auto& [name, all] : values) found.set(name, part_of(all, 0, row, row + 1));
   return found;
 }
 
@@ -198,9 +193,11 @@ void Schedule::moved(std::uint64_t number, double now) {
 
 void Schedule::emitted(const Step& step, const Tensors& values, double now, Actions& out) {
   sharing.over(step.request);
-  std::uint64_t row = 0;
-  for (const Step& own : apart(step)) {
-    take_values(own, step.others.empty() ? values : row_of(values, row++), now, out);
+  if (step.others.empty()) {
+    take_values(step, values, now, out);
+  } else {
+    std::uint64_t row = 0;
+    for (const Step& own : apart(step)) take_values(own, row_of(values, row++), now, out);
   }
   let_go(out);
   sharing.begin(now, out);

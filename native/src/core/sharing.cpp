@@ -11,11 +11,9 @@ bool has(const auto& jobs, const JobPtr& job) { return std::ranges::find(jobs, j
 Tensors side_by_side(const std::vector<Call>& calls) {
   Tensors found;
   for (const auto& [name, first] : calls.front().second) {
-    std::string bytes;
-    for (const auto& [step, inputs] : calls) bytes += inputs.at(name).bytes.text();
-    Tensor all{first.type, first.shape, Frame::copy(bytes)};
-    all.shape.front() = calls.size();
-    found.set(name, std::move(all));
+    std::vector<Tensor> rows;
+    for (const auto& [step, inputs] : calls) rows.push_back(inputs.at(name));
+    found.set(name, joined_tensors(rows, 0));
   }
   return found;
 }

@@ -13,49 +13,16 @@ std::optional<std::size_t> row_axis(const build::TensorType& type) {
   return {};
 }
 
-/** A tensor as what lies before an axis sees it: `count` blocks, each with the bytes of all indices of the axis. */
-struct Blocks {
-  std::uint64_t count = 1, bytes = 0;
-
-  Blocks(const Tensor& tensor, std::size_t axis) {
-    for (std::size_t at = 0; at < axis; ++at) count *= tensor.shape[at];
-    bytes = count ? tensor.bytes.size / count : 0;
-  }
-};
-
 /** Some of the rows of a value, which has as many as there are requests; all of a value that is the same for all. */
 Tensor some_rows(const Tensor& whole, std::optional<std::size_t> axis, std::uint64_t begin, std::uint64_t end,
                  std::uint64_t requests) {
   if (!axis) return whole;
-  const Blocks blocks(whole, *axis);
-  const std::uint64_t row = blocks.bytes / requests;
-  Tensor part{whole.type, whole.shape, {}};
-  part.shape[*axis] = whole.shape[*axis] / requests * (end - begin);
-  if (blocks.count == 1) {
-    part.bytes = whole.bytes.part(begin * row, end * row);
-    return part;
-  }
-  std::string bytes;
-  for (std::uint64_t at = 0; at < blocks.count; ++at)
-    bytes += whole.bytes.text().substr(at * blocks.bytes + begin * row, (end - begin) * row);
-  part.bytes = Frame::copy(bytes);
-  return part;
+  const std::uint64_t each = whole.shape[*axis] / requests;
+  return part_of(whole, *axis, begin * each, end * each);
 }
 
 Tensor joined_rows(const std::vector<Tensor>& parts, std::optional<std::size_t> axis) {
-  if (!axis) return parts.front();
-  Tensor whole{parts.front().type, parts.front().shape, {}};
-  std::string bytes;
-  for (std::uint64_t at = 0; at < Blocks(parts.front(), *axis).count; ++at) {
-    for (const Tensor& part : parts) {
-      const std::uint64_t own = Blocks(part, *axis).bytes;
-      bytes += part.bytes.text().substr(at * own, own);
-    }
-  }
-  whole.shape[*axis] = 0;
-  for (const Tensor& part : parts) whole.shape[*axis] += part.shape[*axis];
-  whole.bytes = Frame::copy(bytes);
-  return whole;
+  return axis ? joined_tensors(parts, *axis) : parts.front();
 }
 
 }  // namespace

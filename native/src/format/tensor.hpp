@@ -48,6 +48,12 @@ using Tensors = Map<std::string, Tensor>;
 /// A tensor over the bytes of a frame, of a known type; they are copied where they are not aligned for it.
 Tensor to_tensor(const Frame& frame, std::string_view dtype, Shape shape);
 
+/// The indices from `begin` to before `end` of an axis; a view where they lie side by side, else a copy.
+Tensor part_of(const Tensor& whole, std::uint64_t axis, std::uint64_t begin, std::uint64_t end);
+
+/// Tensors one behind the other along an axis. Throws Error: their other sizes are unlike.
+Tensor joined_tensors(const std::vector<Tensor>& parts, std::uint64_t axis);
+
 /// Bytes in frames that every participant takes.
 Frames split_frames(const Frame& frame);
 

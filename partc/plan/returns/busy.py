@@ -34,7 +34,7 @@ class BusyTable:
     link: list[list[float]]
     memory: list[float]
     base: float
-    """Of the room of all devices."""
+    """The priced room of all devices."""
     rest: list[list[float]]
     """[cut][device]: least priced load behind the cut."""
 

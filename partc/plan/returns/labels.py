@@ -19,7 +19,7 @@ Binding = list[tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What the devices hold of a beginning of a plan; one entry for each device."""
+    """The memory that a beginning of a plan uses; one entry for each device."""
 
     use: tuple[float, ...]
     """Bytes of memory, without peaks."""

@@ -29,7 +29,7 @@ class Table:
     price: list[float]
     """[device]: seconds per byte."""
     base: float
-    """Of the room of all devices."""
+    """The priced room of all devices."""
     rest: Array
     """[cut, device, ahead]: least cost behind a cut whose interval goes on for so many sub-modules at most."""
 

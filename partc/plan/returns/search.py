@@ -19,6 +19,7 @@ from partc.plan.returns.prices import Prices
 from partc.plan.returns.space import Space
 from partc.plan.returns.sweep import Labels, sweep
 from partc.plan.returns.throughput import ThroughputLabels
+from partc.plan.stages import returns_of
 
 _WIDTHS = (30, 300, 3000, None)
 """Labels of each sweep at each cut; None: all."""
@@ -134,4 +135,4 @@ class _Search:
 
     def _returns_too_often(self, stages: Stages) -> bool:
         most = self._space.problem.returns
-        return most is not None and len(stages) - len({stage.device for stage in stages}) > most
+        return most is not None and returns_of(stages) > most

@@ -67,10 +67,6 @@ class Space:
         """The stages of a plan that gives each sub-module a device."""
         return stages_of([self.names[device] for device in assignment])
 
-    def assignment(self, stages: Stages) -> list[int]:
-        """The device of each sub-module."""
-        return [self.names.index(stage.device) for stage in stages for _ in stage.indices]
-
     @cached_property
     def back(self) -> Array:
         """[device]: weighted seconds of the message back to the source."""

@@ -40,7 +40,7 @@ class AnyLabel(Protocol):
 
     @property
     def holding(self) -> Holding:
-        """What the devices hold."""
+        """The memory that it uses, by device."""
 
     @property
     def parent(self) -> AnyLabel | None:
@@ -81,7 +81,7 @@ class Labels(Protocol[_L]):
 
 @dataclass(frozen=True, slots=True)
 class Swept:
-    """What a pass has found."""
+    """The result of a pass."""
 
     assignment: list[int] | None
     """The device of each sub-module; None: no plan below the limit was met."""

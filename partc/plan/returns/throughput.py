@@ -85,7 +85,7 @@ class ThroughputLabels:
         return label.device, places, opened
 
     def resources(self, label: Label, cut: int) -> Resources:
-        """What it uses of memory, and of the time up to the limit."""
+        """The memory that it uses, and the time up to the limit."""
         found = [*chain(*self.rules.binding(label.holding, cut))]
         for seconds, left in zip(label.busy, self._left[cut], strict=True):
             found.append(seconds if seconds + left > self._limit else 0.0)

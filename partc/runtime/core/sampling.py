@@ -65,7 +65,7 @@ def likely(
 def _likely_of_some(
     logits: npt.NDArray[np.float32], tokens: npt.NDArray[np.int64], wanted: Sequence[int]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-    """As `likely`, of as many tokens of each row as are wanted there."""
+    """The same as `likely`, for as many tokens of each row as are wanted there."""
     ids = np.zeros((len(wanted), max(wanted)), np.int64)
     told = np.zeros((len(wanted), max(wanted)), np.float64)
     for row, count in enumerate(wanted):
