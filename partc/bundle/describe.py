@@ -258,17 +258,18 @@ def _prefix_reuse(parts: Sequence[EmittedPart]) -> bool:
 
 def _step_requests(parts: Sequence[EmittedPart], info: ModelInfo) -> int:
     """The most requests of a shared step; 1 where every device would compute them one after the other."""
-    together = [_most_rows(item) for item in parts if item.artifact.engine.kind == "plan"]
-    if not together or not info.has_states or info.uniform_positions or _keeps(parts):
+    if not info.has_states or info.uniform_positions or _keeps(parts):
         return 1
-    return min(info.max_requests, *together)
+    together = [_most_rows(item) for item in parts if item.artifact.engine.kind == "plan"]
+    return min(info.max_requests, *together) if together else 1
 
 
 def _most_rows(item: EmittedPart) -> int:
     """The most sequences of one token each that all sub-modules of a device have code for."""
     library = item.artifact.engine.library
     functions = library.functions.values() if library else ()
-    return min((max(many for many, rows in each.entries if rows == 1) for each in functions), default=1)
+    of_one = ([many for many, rows in each.entries if rows == 1] for each in functions)
+    return min((max(sequences, default=1) for sequences in of_one), default=1)
 
 
 def _prompt_chunk(parts: Sequence[EmittedPart], info: ModelInfo) -> int | None:
