@@ -8,7 +8,8 @@
 | returning | waits; after a refusal: back, again | steady | waits for a window |
 
 Where the placement in force is neither that of before nor that of after a move (a device was lost), the state is steady
-again. A window that began before the placement in force does not exist (`Window`).
+again. A window that began before the placement in force does not exist (`Window`). A move that somebody else made
+counts as one of ours for the pauses: what was moved by hand does not return at once.
 
 1. A device at a limit gives all that others hold, whatever the gain, and at once; after a refusal a cool-down later.
 2. Re-planned with the measured times, among the placements that the pieces allow,
@@ -39,7 +40,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import assert_never
 
-from partc.balance.events import Back, Decision, Event, Move, Moved, Refused, Stay, Window
+from partc.balance.events import Back, Decision, Event, Move, Moved, MovedByHand, Refused, Stay, Window
 from partc.balance.pauses import Pauses
 from partc.balance.pieces import Pieces
 from partc.balance.replan import Conditions, Replanner
@@ -125,6 +126,9 @@ class Balancer:
             case Moved(cost_s=cost_s):
                 self._pauses.cost_s = cost_s
                 return self._on_moved(now)
+            case MovedByHand(before=before, after=after):
+                self._pauses.moved(before, after, now)
+                return Stay("somebody else has moved something")
             case Refused(reason=reason):
                 return self._on_refused(reason, now)
             case _:

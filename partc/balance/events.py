@@ -52,7 +52,15 @@ class Refused:
     reason: str
 
 
-Event = Window | Moved | Refused
+@dataclass(frozen=True)
+class MovedByHand:
+    """Somebody else has moved something."""
+
+    before: Stages
+    after: Stages
+
+
+Event = Window | Moved | MovedByHand | Refused
 
 
 @dataclass(frozen=True)

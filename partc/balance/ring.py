@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 from partc.balance.artifacts import Artifacts
 from partc.balance.balancer import Balancer
-from partc.balance.events import Back, Decision, Move, Moved, Refused, Stay
+from partc.balance.events import Back, Decision, Move, Moved, MovedByHand, Refused, Stay
+from partc.balance.traffic import Traffic
 from partc.balance.windows import Windows, stages_in
 from partc.errors import PlanError
 from partc.format.placement import Placement, Stages
@@ -31,17 +32,25 @@ class RingBalancer:
     One order is out at a time: after an order `placed` or `refused` is told before the next one comes.
     """
 
-    def __init__(self, artifacts: Artifacts) -> None:
-        """For the ring of a build."""
+    def __init__(self, artifacts: Artifacts, *, goes_on: bool = False) -> None:
+        """For the ring of a build; `goes_on`: requests come that nobody knows of yet."""
         self._artifacts = artifacts
-        self._windows = Windows({name: build.limits for name, build in artifacts.builds.items()})
+        limits = {name: build.limits for name, build in artifacts.builds.items()}
+        self._windows = Windows(limits)
+        self._traffic = Traffic() if goes_on else None
         self._balancer = Balancer(artifacts.problem, artifacts.pieces)
+        self._last: RingStatus | None = None
+        self._moves = 0
+        """Moves that were made for this balancer, since the last state."""
 
     def on_status(self, ring: RingStatus, now: float) -> Order | None:
         """Take a state of the ring; `now` is in seconds on one clock."""
+        self._notice_others(ring, now)
+        expected = 0 if self._traffic is None else self._traffic.expected(ring, now)
         window = self._windows.take(ring)
         if window is None:
             return None
+        window = replace(window, remaining_tokens=max(window.remaining_tokens, expected))
         decision = self._balancer.on(window, now)
         if isinstance(decision, Stay):
             return None
@@ -55,11 +64,19 @@ class RingBalancer:
 
     def placed(self, seconds: float, now: float) -> None:
         """The last order is in force, after so many seconds."""
+        self._moves += 1
         self._balancer.on(Moved(seconds), now)
 
     def refused(self, reason: str, now: float) -> None:
         """The last order will not be in force."""
         self._balancer.on(Refused(reason), now)
+
+    def _notice_others(self, ring: RingStatus, now: float) -> None:
+        """Whether somebody else has moved something since the last state."""
+        last, self._last = self._last, ring
+        own, self._moves = self._moves, 0
+        if last is not None and ring.moves > last.moves + own:
+            self._balancer.on(MovedByHand(stages_in(last), stages_in(ring)), now)
 
 
 def moved_text(shape: Shape, before: Stages, after: Stages) -> str:

@@ -36,14 +36,14 @@ def planned_lines(module: Module, devices: DevicesConfig) -> list[str]:
     from partc.format.capabilities import missing
     from partc.plan.cannot import planned_facts
 
-    return [f"- {one.sentence}" for one in missing(planned_facts(module, devices), "plan")]
+    return [f"- {one.sentence}" for one in missing(planned_facts(module, devices))]
 
 
 def watched_lines(facts: Facts | None, status: RingStatus) -> list[str]:
     """Lines about the capabilities that a ring which is watched does not have."""
     from partc.format.capabilities import missing, of_ring
 
-    return [] if facts is None else [f"- {one.sentence}" for one in missing(of_ring(facts, status), "watch")]
+    return [] if facts is None else [f"- {one.sentence}" for one in missing(of_ring(facts, status))]
 
 
 def note_missing(client: Client, build: Path, wanted: Collection[Name]) -> None:
@@ -55,7 +55,7 @@ def note_missing(client: Client, build: Path, wanted: Collection[Name]) -> None:
         return
     if "shared-steps" in wanted and (status := _status(client)) is not None:
         facts = of_ring(facts, status)
-    for one in missing(facts, "run"):
+    for one in missing(facts):
         if one.name in wanted:
             note(one.sentence)
 

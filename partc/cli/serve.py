@@ -116,6 +116,11 @@ _BODY_BYTES_PER_TOKEN = 64
     is_flag=True,
     help="Ignore fields of requests that are none of OpenAI's API; the header partc-ignored-fields tells which.",
 )
+@click.option(
+    "--balance/--no-balance",
+    default=True,
+    help="Move sub-modules where that makes the ring faster or a device is at its limit.",
+)
 @runner_options
 @log_options("info")
 @click.option(
@@ -148,6 +153,7 @@ def serve_command(
     allow_moves: bool,
     origins: tuple[str, ...],
     ignore_unknown_fields: bool,
+    balance: bool,
     runner: Runner | None,
     patience: float | None,
     log_level: str,
@@ -186,7 +192,7 @@ def serve_command(
         insecure, floor_s=patience or LEAST_PATIENCE_S, linger_s=linger, runner=runner, log=log
     )
     rings = [
-        _ring(name, build, connect, local)
+        _ring(name, build, connect, local, balance)
         for name, build, connect in zip(
             _names(builds), builds, addresses or (None,) * len(builds), strict=True
         )
@@ -221,8 +227,9 @@ def _names(builds: Sequence[Path]) -> list[str]:
     return [str(build) if names.count(name) > 1 else name for build, name in zip(builds, names, strict=True)]
 
 
-def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> RingSettings:
+def _ring(name: str, build: Path, connect: str | None, local: LocalSettings, balance: bool) -> RingSettings:
     """A ring of local runners, or one that runs already."""
+    from partc.balance.balancing import note_refusal, read_balancing
     from partc.cli.cannot import build_facts
     from partc.cli.load import load_build
     from partc.errors import RunError
@@ -238,7 +245,9 @@ def _ring(name: str, build: Path, connect: str | None, local: LocalSettings) -> 
     )
     plan = PlannedTimes.of_build(build)
     planned = plan.in_ring if plan else lambda ring: {}
-    return RingSettings(name, build, role, opener, planned, partial(_move, build), build_facts(build))
+    balancing = read_balancing(build, note_refusal, goes_on=True) if balance else None
+    beside = balancing.beside if balancing else None
+    return RingSettings(name, build, role, opener, planned, beside, partial(_move, build), build_facts(build))
 
 
 def _move(build: Path, ring: RingStatus, text: str, device: str) -> Move:

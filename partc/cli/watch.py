@@ -6,7 +6,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ _MOST_ONCE_S = 5.0
         "partc watch build",
         "partc watch build --connect 192.0.2.5:5555 --every 10s",
         "partc watch build --once --json",
+        "partc watch build --balance",
         "partc watch --feed kept.jsonl",
     ),
 )
@@ -50,33 +51,48 @@ _MOST_ONCE_S = 5.0
 @click.option(
     "--once", is_flag=True, help="Look once, as soon as all devices have told their figures, or after 5 s."
 )
+@click.option(
+    "--balance",
+    is_flag=True,
+    help="Move sub-modules meanwhile, where that makes the ring faster or a device is at its limit.",
+)
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
 @click.option("--feed", metavar="FILE", help="Replay the output of --json from FILE; - reads stdin live.")
 @json_option("one line for each look")
 def watch_command(
-    build: Path, connect: str, every: str, once: bool, insecure: bool, feed: str | None, as_json: bool
+    build: Path,
+    connect: str,
+    every: str,
+    once: bool,
+    balance: bool,
+    insecure: bool,
+    feed: str | None,
+    as_json: bool,
 ) -> None:
     """Show the devices of BUILD's ring: time of a step beside the plan's, queue, memory, temperature, battery, links.
 
     Times are medians of the last 32 steps since somebody began to watch. Sensors are read only while somebody watches.
+    With --balance the ring is balanced also where neither partc run nor partc serve holds it open.
     """
     from partc.config.units import parse_seconds
     from partc.format.messages.watching import LONGEST_PERIOD_S
 
     refuse(feed is not None and as_json, "--feed excludes --json")
+    refuse(balance and (once or feed is not None), "--balance goes on: it excludes --once and --feed")
     period_s = parse_seconds(every, where="--every", allow_zero=False)
     refuse(period_s > LONGEST_PERIOD_S, f"--every: {every!r} is longer than a day")
     if feed is not None:
         lines = _kept(feed)
     else:
-        lines = _ring(build, connect, _ONCE_S if once else period_s, insecure)
+        lines = _ring(build, connect, _ONCE_S if once else period_s, balance, insecure)
         lines = _whole(lines) if once else lines
     with _shown(as_json) as show:
         for line in islice(lines, 1 if once else None):
             show(line)
 
 
-def _ring(build: Path, connect: str, period_s: float, insecure: bool) -> Iterator[Line]:
+def _ring(build: Path, connect: str, period_s: float, balance: bool, insecure: bool) -> Iterator[Line]:
+    from partc.cli.balance import balanced
     from partc.cli.cannot import build_facts, watched_lines
     from partc.cli.load import load_build
     from partc.cli.reach import reach_ring
@@ -86,7 +102,10 @@ def _ring(build: Path, connect: str, period_s: float, insecure: bool) -> Iterato
     load_build(build)
     facts = build_facts(build)
     plan = PlannedTimes.of_build(build)
-    with reach_ring(build, connect, insecure=insecure) as client:
+    with (
+        reach_ring(build, connect, insecure=insecure) as client,
+        balanced(client, build, goes_on=True) if balance else nullcontext(),
+    ):
         came: deque[RingStatus] = deque()
         client.watch(period_s, came.append)
         last: Line | None = None

@@ -29,7 +29,7 @@ _DOOR_PATHS = ("api_key_file", "tls_cert", "tls_key", "chat_template")
 _DOOR_KEYS = (
     *("host", "port", "name", "queue", "timeout", "temperature"),
     *_DOOR_PATHS,
-    *("cors_origins", "ignore_unknown_fields"),
+    *("cors_origins", "ignore_unknown_fields", "balance"),
 )
 
 
@@ -86,6 +86,7 @@ class DoorPlace:
     cors_origins: tuple[str, ...] = ()
     """Origins of web pages elsewhere that may use the API."""
     ignore_unknown_fields: bool = False
+    balance: bool = True
 
 
 @dataclass(frozen=True)
@@ -164,6 +165,7 @@ def _door(section: Section, folder: Path) -> DoorPlace:
         temperature=_temperature(section, default.temperature),
         cors_origins=_origins(section),
         ignore_unknown_fields=_flag(section, "ignore_unknown_fields", default=False),
+        balance=_flag(section, "balance", default=True),
         **paths,
     )
 

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from partc.atomic import write_file
+from partc.balance.balancing import note_refusal, read_balancing
 from partc.config.fleet import DoorPlace
 from partc.errors import PartcError, RunError
 from partc.fleet.posts import DoorRing
@@ -50,7 +51,7 @@ class Door:
         """
         self._place, self._file = place, Path(state, STATE)
         self._rings = {ring.name: ring for ring in self._kept() or rings}
-        first, *others = map(_settings, self._rings.values())
+        first, *others = (self._settings(ring) for ring in self._rings.values())
         self._url, self._error = "", ""
         self._server = Server(first, settings_of(place), self._tell)
         self._loop = asyncio.new_event_loop()
@@ -79,7 +80,7 @@ class Door:
         """Put another ring behind the door; raises what a server does."""
 
         async def open_it() -> None:
-            self._server.open(_settings(ring))
+            self._server.open(self._settings(ring))
 
         self._call(open_it())
         self._rings[ring.name] = ring
@@ -122,6 +123,9 @@ class Door:
             self._begun.set()
         print(f"{ring or 'door'}: {what} {detail}".rstrip(), flush=True)
 
+    def _settings(self, ring: DoorRing) -> RingSettings:
+        return ring_settings(ring, has_balancer=self._place.balance)
+
     def _keep(self) -> None:
         self._file.parent.mkdir(parents=True, exist_ok=True)
         write_file(self._file, msgspec.json.encode(list(self._rings.values())))
@@ -150,15 +154,22 @@ def settings_of(place: DoorPlace) -> ServerSettings:
     )
 
 
-def _settings(ring: DoorRing) -> RingSettings:
+def ring_settings(ring: DoorRing, *, has_balancer: bool) -> RingSettings:
+    """The settings of a ring behind the endpoint; raises RunError where this node has another build."""
     build = Path(ring.build)
     role = source_role(build)
     plan = PlannedTimes.of_build(build)
     if role.plan_id != ring.plan_id:
         hint = "copy the build of fleet.yaml to the door's node as well"
         raise RunError("this node has another build", where=ring.build, hint=hint)
+    balancing = read_balancing(build, note_refusal, goes_on=True) if has_balancer else None
     return RingSettings(
-        ring.name, build, role, partial(_reached, ring), plan.in_ring if plan else lambda found: {}
+        ring.name,
+        build,
+        role,
+        partial(_reached, ring),
+        plan.in_ring if plan else lambda found: {},
+        balancing.beside if balancing else None,
     )
 
 

@@ -23,8 +23,6 @@ from partc.format.placement import Placement
 from partc.format.role import Role
 from partc.format.status import RingStatus
 
-Holder = Literal["plan", "run", "serve", "watch"]
-"""The command that asks."""
 Name = Literal["shared-steps", "prompt-reuse", "survival", "balancing", "limits"]
 
 
@@ -104,13 +102,13 @@ def of_ring(facts: Facts, status: RingStatus) -> Facts:
     return replace(facts, alone=[device.device for device in ring if not device.shares])
 
 
-def missing(facts: Facts, holder: Holder) -> list[Missing]:
-    """The capabilities that a ring does not have, with the reasons that count for its holder."""
-    found = ((name, reason(facts, holder)) for name, reason in CAPABILITIES.items())
+def missing(facts: Facts) -> list[Missing]:
+    """The capabilities that a ring does not have, with the reasons."""
+    found = ((name, reason(facts)) for name, reason in CAPABILITIES.items())
     return [Missing(name, sentence) for name, sentence in found if sentence is not None]
 
 
-def _shared_steps(facts: Facts, holder: Holder) -> str | None:
+def _shared_steps(facts: Facts) -> str | None:
     if not facts.generates or facts.max_requests < 2:
         return None
     reason = next(_no_shared_steps(facts), None)
@@ -132,7 +130,7 @@ def _no_shared_steps(facts: Facts) -> Iterator[str]:
         yield f"the runner of {', '.join(facts.alone)} takes no shared steps: it is of an earlier version"
 
 
-def _prompt_reuse(facts: Facts, holder: Holder) -> str | None:
+def _prompt_reuse(facts: Facts) -> str | None:
     if not facts.generates or facts.reuses:
         return None
     if facts.keeps:
@@ -144,7 +142,7 @@ def _prompt_reuse(facts: Facts, holder: Holder) -> str | None:
     return f"beginnings of prompts are computed each time: {reason}"
 
 
-def _survival(facts: Facts, holder: Holder) -> str | None:
+def _survival(facts: Facts) -> str | None:
     others = [name for name in facts.ring if name != facts.source and name not in facts.survives]
     if not others:
         return None
@@ -152,12 +150,10 @@ def _survival(facts: Facts, holder: Holder) -> str | None:
     return f"a loss of {', '.join(others)} stops the ring until it is back: {reason}"
 
 
-def _balancing(facts: Facts, holder: Holder) -> str | None:
+def _balancing(facts: Facts) -> str | None:
     if len(facts.ring) < 2:
         return None
     reason = _immovable(facts)
-    if reason is None and holder == "serve":
-        reason = "partc serve moves nothing by itself; partc move does"
     return None if reason is None else f"nothing balances: {reason}"
 
 
@@ -169,17 +165,15 @@ def _immovable(facts: Facts) -> str | None:
     return None
 
 
-def _limits(facts: Facts, holder: Holder) -> str | None:
+def _limits(facts: Facts) -> str | None:
     if not facts.limited:
         return None
     names = ", ".join(facts.limited)
-    if holder == "serve":
-        return f"limits of {names} are shown, not acted on: partc serve moves nothing by itself"
     reason = "there is one device" if len(facts.ring) < 2 else _immovable(facts)
     return None if reason is None else f"limits of {names} are shown, not acted on: {reason}"
 
 
-CAPABILITIES: Mapping[Name, Callable[[Facts, Holder], str | None]] = {
+CAPABILITIES: Mapping[Name, Callable[[Facts], str | None]] = {
     "shared-steps": _shared_steps,
     "prompt-reuse": _prompt_reuse,
     "survival": _survival,

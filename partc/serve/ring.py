@@ -51,6 +51,8 @@ class Opened:
 
 Opener = Callable[[], AbstractContextManager[Opened]]
 """Starts a ring, or finds one, for as long as the block lasts."""
+Beside = Callable[[Client], AbstractContextManager[None]]
+"""Works beside a client for as long as the block lasts: the balancer."""
 
 _AGAIN_S = 0.5
 """Time between two tries to connect."""
@@ -94,10 +96,13 @@ class _NotBack(Exception):
 class RingThread:
     """A ring, as the event loop sees it; the methods but `run` are the loop's."""
 
-    def __init__(self, name: str, opener: Opener, loop: AbstractEventLoop, owner: Owner) -> None:
+    def __init__(
+        self, name: str, opener: Opener, loop: AbstractEventLoop, owner: Owner, beside: Beside | None = None
+    ) -> None:
         """Nothing is started yet."""
         self.name = name
         self._opener, self._loop, self._owner = opener, loop, owner
+        self._beside: Beside = beside or (lambda client: contextlib.nullcontext())
         self._new: deque[Job] = deque()
         self._cancelled: deque[Job] = deque()
         self._places: deque[_Place] = deque()
@@ -209,7 +214,8 @@ class RingThread:
             self._stood = True
             self._tell_state("ready", None)
             try:
-                self._serve(client, opened)
+                with self._beside(client):
+                    self._serve(client, opened)
             except RunError as error:
                 if not _is_loss(error):
                     raise

@@ -61,5 +61,5 @@ class RingLog:
 
     def _begin(self, ring: str, status: RingStatus) -> None:
         facts = self.facts.get(ring)
-        for one in () if facts is None else missing(of_ring(facts, status), "serve"):
+        for one in () if facts is None else missing(of_ring(facts, status)):
             self.log.write("cannot", {"ring": ring, "reason": one.sentence})

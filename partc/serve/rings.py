@@ -19,7 +19,7 @@ from partc.format.status import RingStatus
 from partc.runtime.client.placing import Answered
 from partc.runtime.client.results import Result
 from partc.serve.job import Job
-from partc.serve.ring import Opener, RingThread, State
+from partc.serve.ring import Beside, Opener, RingThread, State
 
 OnState = Callable[[str, State, PartcError | None], None]
 """Called with the name of a ring, its state, and the reason."""
@@ -96,15 +96,15 @@ class Rings:
         """Requests that were begun again after their source was lost."""
         return self._begun_again + sum(ring.thread.begun_again for ring in self._rings.values())
 
-    def open(self, name: str, opener: Opener, most: int) -> None:
-        """Start a ring, or find one; `most` is its `max_requests`.
+    def open(self, name: str, opener: Opener, most: int, beside: Beside | None = None) -> None:
+        """Start a ring, or find one; `most` is its `max_requests`, and `beside` works beside its client.
 
         Raises:
             RunError: there is a ring of that name.
         """
         if name in self._rings:
             raise RunError(f"there is a ring {name!r} already", hint="remove that one first")
-        ring = _Ring(RingThread(name, opener, self._loop, self), most)
+        ring = _Ring(RingThread(name, opener, self._loop, self, beside), most)
         self._rings[name] = ring
         if self._on_status is not None:
             self._watch(ring)

@@ -45,7 +45,7 @@ from partc.serve.moves import Mover, Moves
 from partc.serve.pooling import read_pooling
 from partc.serve.replies import Json
 from partc.serve.request_log import RequestLog
-from partc.serve.ring import Opener, State
+from partc.serve.ring import Beside, Opener, State
 from partc.serve.ring_log import RingLog
 from partc.serve.rings import Rings
 from partc.serve.template import Renderer, read_chat
@@ -108,6 +108,8 @@ class RingSettings:
     opener: Opener
     planned: PlannedOf
     """For those who look at the ring."""
+    beside: Beside | None = None
+    """The balancer; None: nothing moves by itself."""
     mover: Mover | None = None
     """The function that works out moves of its sub-modules; None: nobody may move them."""
     facts: Facts | None = None
@@ -208,7 +210,7 @@ class Server:
             self._endpoint.live.log.facts[ring.name] = ring.facts
         if ring.mover is not None:
             self._movers[ring.name] = ring.mover
-        self._rings.open(ring.name, ring.opener, ring.role.model.max_requests)
+        self._rings.open(ring.name, ring.opener, ring.role.model.max_requests, ring.beside)
 
     def _ring_is(self, name: str, state: State, error: PartcError | None) -> None:
         assert self._rings is not None, "a ring is behind the server"

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+from msgspec.structs import replace
 
 from partc.balance.artifacts import Artifacts, read_artifacts
+from partc.balance.pauses import COOL_DOWN_S, RETURN_COOL_DOWNS
 from partc.balance.ring import Order, RingBalancer, moved_text
 from partc.format.placement import Stages, stages_of
 from partc.format.readings import LimitName, Readings
@@ -93,3 +95,41 @@ def test_a_limit_moves_at_once(artifacts: Artifacts) -> None:
 def test_moves_are_told_by_layers(artifacts: Artifacts) -> None:
     before, after = (stages_of(list(names)) for names in ("aabbcc", "abbbbc"))
     assert moved_text(artifacts.shape, before, after) == "submodule 1 from a to b, submodule 4 from c to b"
+
+
+def test_a_ring_that_serves_moves_for_requests_that_nobody_knows_of_yet(artifacts: Artifacts) -> None:
+    """Between two short requests there are hardly any tokens left."""
+
+    def asked(goes_on: bool) -> int:
+        balancer = RingBalancer(artifacts, goes_on=goes_on)
+        states = [
+            replace(state(artifacts.stages, 320 * k, {"old": 3.0}), tokens_left=1) for k in range(1, 20)
+        ]
+        return sum(balancer.on_status(each, float(k)) is not None for k, each in enumerate(states, start=1))
+
+    assert (asked(goes_on=False), asked(goes_on=True)) == (0, 1)
+
+
+def test_a_move_by_hand_is_not_taken_back_at_once(artifacts: Artifacts) -> None:
+    """The best placement by the plan comes back after ten cool-downs, not after three windows."""
+    best, by_hand = stages_of(WITHOUT["old"]), artifacts.stages
+    balancer = RingBalancer(artifacts)
+    assert balancer.on_status(state(best, 32), 0.0) is None
+    slower = {"old": 3.0}
+    states = [replace(state(by_hand, 32 * k, slower, epoch=1), moves=1) for k in range(1, 60)]
+    at = [10.0 * k for k, each in enumerate(states, start=1) if balancer.on_status(each, 10.0 * k)]
+    assert at[0] > RETURN_COOL_DOWNS * COOL_DOWN_S
+
+
+def test_its_own_moves_are_not_taken_for_moves_by_hand(artifacts: Artifacts) -> None:
+    """It goes on as if the source did not count moves."""
+    after = stages_of(WITHOUT["old"])
+
+    def times(moves: int) -> list[float]:
+        balancer = RingBalancer(artifacts)
+        orders(balancer, artifacts.stages, {"old": 3.0}, 3)
+        balancer.placed(0.2, 3.5)
+        states = [replace(state(after, 32 * k, {"board": 3.0}, epoch=1), moves=moves) for k in range(1, 60)]
+        return [10.0 * k for k, each in enumerate(states, start=1) if balancer.on_status(each, 10.0 * k)]
+
+    assert times(1) == times(0) != []

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from partc.balance.artifacts import read_artifacts
+from partc.balance.balancing import read_balancing
 from partc.balance.ring import Order
-from partc.cli.balance import print_move, warned
+from partc.cli.balance import print_move
 from partc.errors import RunError
 from partc.format.messages import Placed
 from partc.plan.placement import METHOD
@@ -21,9 +22,10 @@ PLACED = Placed(ticket=bytes(16), epoch=2, seconds=0.5, stopped_s=0.1, steps=0)
 def _told(build: Path, capsys: pytest.CaptureFixture[str]) -> str:
     """The words about a refused move and two that were made."""
     order = Order(read_artifacts(build).compiled, "layer 1 from phone to board: a limit")
-    tell = warned(print_move, build)
+    balancing = read_balancing(build, print_move, goes_on=False)
+    assert balancing is not None
     for outcome in (RunError("busy"), PLACED, PLACED):
-        tell(order, outcome)
+        balancing.tell(order, outcome)
     return capsys.readouterr().err
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -15,6 +19,7 @@ from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.request import Request
 from tests.runtime.fake_system import FakeSystem
 from tests.runtime.patched import patched_runners
+from tests.serve.server import Server, serving
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]
 
@@ -49,6 +54,7 @@ OrtEngine.run = run
 """
 """Every sub-module takes 0.2 ms, times the number in the device's file: so fast is the ring on busy machines, too."""
 TOKENS = 120
+PROMPTS = ["Once upon a time", "The dog", "A girl"]
 MOVED = "12-16"
 
 
@@ -88,8 +94,7 @@ def paced(build: Path, tmp_path: Path) -> Iterator[Paced]:
 
 
 def ask(client: Client, count: int = 1) -> list[Request]:
-    prompts = ["Once upon a time", "The dog", "A girl"]
-    return [client.submit(prompts[k % 3], max_new_tokens=TOKENS) for k in range(count)]
+    return [client.submit(PROMPTS[k % 3], max_new_tokens=TOKENS) for k in range(count)]
 
 
 def texts(requests: Sequence[Request]) -> list[str]:
@@ -112,6 +117,69 @@ def test_a_slow_device_gives_sub_modules_away_and_the_text_goes_on(
             assert texts(requests) == expected * 8
     first, *_ = moves_in(capsys)
     assert "from board to" in first
+
+
+@pytest.fixture
+def server(build: Path, paced: Paced) -> Iterator[Server]:
+    (build.parent / "template.jinja").write_text("{{ messages[0].content }}")
+    with serving(build, "--connect", paced.ring.source) as made:
+        yield made
+
+
+def ask_server(server: Server, rounds: int) -> list[str]:
+    """The texts that four clients get, each of which asks again when it has an answer."""
+
+    def texts_of(client: int) -> list[str]:
+        body = {"model": "storyteller", "prompt": PROMPTS[client % 3], "max_tokens": TOKENS, "temperature": 0}
+        found = []
+        for _ in range(rounds):
+            status, told = server.post("/v1/completions", body)
+            assert status == 200, told
+            found.append(told["choices"][0]["text"])
+        return found
+
+    with ThreadPoolExecutor(4) as clients:
+        return [text for found in clients.map(texts_of, range(4)) for text in found]
+
+
+def changes_of(server: Server) -> list[str]:
+    """The causes of the changes of placement, by the page's stream."""
+    for line in server.lines("/ring", None):
+        if line.startswith("data: ") and (ring := json.loads(line[6:])["rings"][0]["ring"]):
+            return [change["cause"] for change in ring["changes"]]
+    raise AssertionError("the stream has ended")
+
+
+def test_a_ring_that_is_served_is_balanced(server: Server, paced: Paced) -> None:
+    """`board` becomes slow, and then its battery runs low; four clients see nothing of it."""
+    expected = ask_server(server, 1)
+    assert changes_of(server) == []
+    paced.slow("board", 4.0)
+    assert ask_server(server, 8) == [text for text in expected for _ in range(8)]
+    assert any("from board to" in cause for cause in changes_of(server))
+
+
+def test_a_limit_is_acted_on_under_an_endpoint(server: Server, paced: Paced) -> None:
+    expected = ask_server(server, 1)
+    paced.system.battery(20)
+    assert ask_server(server, 4) == [text for text in expected for _ in range(4)]
+    assert "board: battery 20% (limit 30%)" in changes_of(server)[-1]
+
+
+def test_a_ring_is_balanced_by_somebody_who_watches(build: Path, paced: Paced) -> None:
+    """`partc watch --balance` beside a client that balances nothing."""
+    command = [sys.executable, "-P", "-m", "partc.cli", "watch", str(build), "--balance", "--json"]
+    command += ["--connect", paced.ring.source, "--every", "0.2s"]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with paced.ring.client() as client, subprocess.Popen(command, stdout=subprocess.PIPE, env=env) as watch:
+        expected = texts(ask(client, 3))
+        paced.system.battery(20)
+        assert texts(ask(client, 12)) == expected * 4
+        assert watch.stdout is not None
+        states = (json.loads(line) for line in watch.stdout)
+        changes = next(filter(None, (state["ring"]["changes"] for state in states)))
+        watch.terminate()
+    assert "board: battery 20% (limit 30%)" in changes[-1]["cause"]
 
 
 def test_a_device_at_its_limit_gives_its_sub_modules_away(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from partc.format.build import BUILD_FILE
-from partc.format.capabilities import CAPABILITIES, Facts, Holder, facts_of, missing, of_ring
+from partc.format.capabilities import CAPABILITIES, Facts, facts_of, missing, of_ring
 from partc.format.role import read_roles
 from partc.format.status import DeviceStatus, RingStatus
 from tests.runtime.bundles import language_model, reseal
@@ -28,13 +28,12 @@ ALL = Facts(
 )
 
 
-def said(facts: Facts, holder: Holder = "run") -> dict[str, str]:
-    return {one.name: one.sentence for one in missing(facts, holder)}
+def said(facts: Facts) -> dict[str, str]:
+    return {one.name: one.sentence for one in missing(facts)}
 
 
 def test_a_ring_that_can_do_all_says_nothing() -> None:
-    for holder in ("plan", "run", "watch"):
-        assert said(ALL, holder) == {}
+    assert said(ALL) == {}
 
 
 @pytest.mark.parametrize(
@@ -60,12 +59,6 @@ def test_a_ring_that_can_do_all_says_nothing() -> None:
 )
 def test_reasons(changes: dict[str, Any], name: str, words: str) -> None:
     assert words in said(replace(ALL, **changes))[name]
-
-
-def test_a_server_moves_nothing_by_itself() -> None:
-    found = said(ALL, "serve")
-    assert set(found) == {"balancing", "limits"}
-    assert all("partc serve moves nothing" in sentence for sentence in found.values())
 
 
 def test_what_does_not_matter_is_not_said() -> None:

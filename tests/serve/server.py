@@ -80,8 +80,9 @@ class Server:
                 return error.code, read(error.read())
 
     def lines(self, path: str, body: Any) -> Iterator[str]:
-        """The lines of a stream as they come."""
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), JSON)
+        """The lines of a stream as they come; None for `body`: it is asked for by GET."""
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(self.url + path, data, JSON)
         with urllib.request.urlopen(request, timeout=60) as answer:
             for line in answer:
                 yield line.decode().rstrip("\n")

@@ -8,7 +8,7 @@
 namespace partc::core {
 
 void Monitor::computed(double seconds) {
-  if (!meter_ || requests_.is_shared()) return;  // plans reckon with steps of one request
+  if (!meter_) return;
   const auto [name, phase] = requests_.works_at();
   meter_->took(name, phase, seconds);
 }

@@ -44,8 +44,6 @@ class Requests {
   std::vector<messages::Held> held(const Names& submodules) const;
   /// (sub-module or `sample`, phase) of what the engine computes; empty texts: it rests.
   std::pair<std::string, std::string> works_at() const;
-  /// Whether the engine works for several requests at once.
-  bool is_shared() const { return computing_ && computing_->shares(); }
   std::uint64_t in_flight() const { return open_.size(); }
   /// Requests that could go on, and wait for the engine.
   std::uint64_t queue() const;

@@ -35,7 +35,7 @@ class Monitor:
 
     def computed(self, seconds: float) -> None:
         """The engine has done what it works at; to be told before the requests are."""
-        if self.meter is not None and not self.requests.is_shared:  # plans reckon with steps of one request
+        if self.meter is not None:
             self.meter.took(*self.requests.works_at, seconds)
 
     def sense(self, sense: Sense) -> Iterator[Action]:

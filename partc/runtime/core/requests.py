@@ -119,11 +119,6 @@ class Requests:
         return ("", "") if self._computing is None else self._computing.works_at
 
     @property
-    def is_shared(self) -> bool:
-        """Whether the engine works for several requests at once."""
-        return self._computing is not None and self._computing.shares
-
-    @property
     def in_flight(self) -> int:
         """Requests that are open."""
         return len(self._open)

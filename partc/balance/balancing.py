@@ -1,0 +1,121 @@
+"""The balancer beside a client: whoever holds a ring open watches it, asks for placements, and hears what came of them.
+
+| who | how long it balances | tokens to come |
+| --- | --- | --- |
+| `partc run` | while it generates | those of its requests |
+| `partc serve`, the door of a cluster | while the ring stands | as many as came lately: others ask, and will |
+| `partc watch --balance` | while it watches | the same |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from partc.balance.artifacts import Artifacts, read_artifacts
+from partc.balance.ring import Order, RingBalancer
+from partc.errors import PartcError, UserError
+from partc.format.messages import Placed
+from partc.format.placement import Placement
+from partc.format.status import RingStatus
+from partc.plan.file import PLAN_FILE, has_groups, read_plan
+from partc.plan.placement import METHOD
+from partc.printable import note
+
+LOOK_S = 0.5
+"""Time between two states of the ring."""
+PLACED_NOTE = "`place` in devices.yaml says where a ring begins; --no-balance keeps it there"
+
+Outcome = Placed | PartcError
+Tell = Callable[[Order, Outcome], None]
+"""Called with every move that was asked for, and its end."""
+
+
+class Ring(Protocol):
+    """A connection to a running ring (`partc.runtime.client`)."""
+
+    def watch(self, period_s: float, on_status: Callable[[RingStatus], None]) -> bytes:
+        """Be told how the ring is, every `period_s` seconds; a ticket for `unwatch`."""
+
+    def unwatch(self, ticket: bytes) -> None:
+        """End what `watch` began."""
+
+    def place(self, placement: Placement, on_end: Callable[[Outcome], None], reason: str) -> object:
+        """Ask for another placement."""
+
+
+@dataclass(frozen=True)
+class Balancing:
+    """The balancer of a build's rings."""
+
+    artifacts: Artifacts
+    tell: Tell
+    goes_on: bool
+    """Whether requests come that nobody knows of yet."""
+
+    @contextmanager
+    def beside(self, ring: Ring) -> Iterator[None]:
+        """Balance a ring for as long as the block lasts, whenever its connection is listened to."""
+        balancer = RingBalancer(self.artifacts, goes_on=self.goes_on)
+        ticket = ring.watch(LOOK_S, partial(self._look, ring, balancer))
+        try:
+            yield
+        finally:
+            ring.unwatch(ticket)
+
+    def _look(self, ring: Ring, balancer: RingBalancer, status: RingStatus) -> None:
+        order = balancer.on_status(status, time.monotonic())
+        if order is not None:
+            ring.place(order.placement, partial(self._answered, balancer, order), reason=order.text)
+
+    def _answered(self, balancer: RingBalancer, order: Order, outcome: Outcome) -> None:
+        now = time.monotonic()
+        if isinstance(outcome, PartcError):
+            balancer.refused(outcome.message, now)
+        else:
+            balancer.placed(outcome.seconds, now)
+        self.tell(order, outcome)
+
+
+def read_balancing(build: Path, tell: Tell, *, goes_on: bool) -> Balancing | None:
+    """The balancer of a build; None where no piece lies on two disks, devices share stages, or the build has no plan.
+
+    A damaged plan is noted, and no reason not to run.
+    """
+    if not (build / PLAN_FILE).exists():
+        return None
+    try:
+        plan = read_plan(build / PLAN_FILE)
+        if has_groups(plan):
+            return None
+        artifacts = read_artifacts(build)
+    except UserError as error:
+        note(f"nothing is balanced: {error}")
+        return None
+    if not any(len(piece.holders) > 1 for piece in artifacts.pieces):
+        return None
+    is_placed = plan["answer"].get("method") == METHOD
+    return Balancing(artifacts, _noted_once(tell) if is_placed else tell, goes_on)
+
+
+def note_refusal(order: Order, outcome: Outcome) -> None:
+    """A note about a move that was refused; one that was made stands in the log, as every change of placement does."""
+    if isinstance(outcome, PartcError):
+        note(f"not moved: {order.text}: {outcome.message}")
+
+
+def _noted_once(tell: Tell) -> Tell:
+    """`tell`, and after the first move of a build that the user placed a note that `place` does not hold for moves."""
+    notes = iter([PLACED_NOTE])
+
+    def told(order: Order, outcome: Outcome) -> None:
+        tell(order, outcome)
+        if not isinstance(outcome, PartcError) and (text := next(notes, None)):
+            note(text)
+
+    return told
