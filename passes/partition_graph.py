@@ -158,7 +158,7 @@ def _with_blocks(problem: Problem, module: Module, devices: DevicesConfig, where
     found = with_blocks(problem, module.info, module.graph, module.submodules or (), source, _stored(devices))
     if not any(part.block for part in found.submodules):
         raise PlanError(
-            "no block can be shared: an attention or MLP between products with weights, summed in float32",
+            "no block can be shared: an attention or MLP between products with weights",
             where=where,
             hint=_unshared_hint(module),
         )
@@ -166,8 +166,6 @@ def _with_blocks(problem: Problem, module: Module, devices: DevicesConfig, where
 
 
 def _unshared_hint(module: Module) -> str:
-    if module.info.dtype != "f32":
-        return "write `dtype: float32` in model.yaml, or leave --strategy out"
     wanted = module.info.quantize
     if wanted is not None and wanted.weights in BLOCKWISE:
         together = f"{wanted.block} columns of {wanted.weights} have one scale and stay together"

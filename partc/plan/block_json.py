@@ -17,7 +17,7 @@ from partc.plan.problem import Block, BlockUnits, Tiling
 
 UNITS: Final = get_args(BlockUnits)
 _PARTS = ("enter", "leave", "connect")
-_GATHERED = ("keys_bytes", "queries_bytes")
+_MOVED = ("keys_bytes", "queries_bytes", "sum_bytes")
 
 
 def read_block(part: Section) -> Block | None:
@@ -55,15 +55,13 @@ def read_tiling(part: Section, *, needed: bool) -> Tiling | None:
         return None
     part.require("tiling", '"tiling": {"rows": 1, "activation_bytes": 4096}')
     section = part.section("tiling")
-    section.allow(("rows", "activation_bytes", *_PARTS, *_GATHERED))
+    section.allow(("rows", "activation_bytes", *_PARTS, *_MOVED))
     section.require("rows", '"rows": 1')
     enter, leave, connect = (section.number(key, 0) for key in _PARTS)
     if enter + leave + connect > 1:
         raise part.error(f"{', '.join(_PARTS)} together are more than the whole time", "tiling")
-    gathered = (section.number(key, 0) for key in _GATHERED)
-    return Tiling(
-        section.whole("rows", 1), section.number("activation_bytes"), enter, leave, connect, *gathered
-    )
+    moved = (section.number(key, 0) for key in _MOVED)
+    return Tiling(section.whole("rows", 1), section.number("activation_bytes"), enter, leave, connect, *moved)
 
 
 def block_json(block: Block) -> dict[str, object]:
@@ -74,6 +72,6 @@ def block_json(block: Block) -> dict[str, object]:
 
 def tiling_json(tiling: Tiling) -> dict[str, object]:
     """The JSON form of a tiling; fractions and bytes that are 0 are left out."""
-    values = {key: getattr(tiling, key) for key in (*_PARTS, *_GATHERED)}
+    values = {key: getattr(tiling, key) for key in (*_PARTS, *_MOVED)}
     present = {key: value for key, value in values.items() if value}
     return {"rows": tiling.rows, "activation_bytes": tiling.activation_bytes, **present}

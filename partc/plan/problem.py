@@ -60,7 +60,7 @@ class Tiling:
     rows: int
     """Positions of the step; a tile is some of them."""
     activation_bytes: float
-    """The value of all rows that is gathered before the block and summed behind it."""
+    """The value of all rows that is gathered before the block."""
     enter: float
     """Fraction of the time in the products that the gathered value enters (query, key and value; gate and up)."""
     leave: float
@@ -72,6 +72,13 @@ class Tiling:
     queries_bytes: float = 0
     """Queries of all rows, where these devices gather them as well and each computes attention for all rows; 0: for its
     own, as the paper has it."""
+    sum_bytes: float = 0
+    """The sum behind the block, where it is of another type; 0: as many as before the block."""
+
+    @property
+    def summed_bytes(self) -> float:
+        """Bytes of the sum of all rows."""
+        return self.sum_bytes or self.activation_bytes
 
 
 @dataclass(frozen=True)

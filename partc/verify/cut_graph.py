@@ -56,12 +56,11 @@ class CutGraph:
     @cached_property
     def values(self) -> dict[str, Value]:
         """Its values by name, and with them the sums that devices make of shares of a product: before its bias."""
-        from partc.frontend.trace.statements import without_bias
         from partc.ir.graph import Value
 
         found = {value.name: value for value in self._graph.values()}
         products = [value for value in found.values() if value.producer is not None]
-        sums = (Value(sum_name(each.name), origin=without_bias(each.origin)) for each in products)
+        sums = (Value(sum_name(each.name), origin=_before_bias(each)) for each in products)
         return {value.name: value for value in sums} | found
 
     @cached_property
@@ -77,3 +76,12 @@ class CutGraph:
         )
         run_passes(module, steps, Context())
         return module.graph
+
+
+def _before_bias(product: Value) -> str | None:
+    """The origin of a product before its bias, if it has one."""
+    from partc.frontend.trace.statements import without_bias
+
+    node = product.producer
+    has_bias = node is not None and node.op == "Gemm" and len(node.inputs) > 2
+    return without_bias(product.origin) if has_bias else product.origin

@@ -9,7 +9,8 @@ import numpy as np
 
 from partc.ir.edit import Names
 from partc.ir.graph import Attribute, Constant, Node, State, Value, Weight
-from passes.shards.blocks import Block, bias_of
+from partc.ir.types import BY_SHORT
+from passes.shards.blocks import SUM_TYPE, Block, bias_of
 from passes.shards.slices import slices
 from passes.shards.units import Refusal, sizes_of
 
@@ -127,30 +128,58 @@ def divide(block: Block, shares: Sequence[int], names: Names) -> list[Node]:
             share = Share(block, range(first, first + count), f".share{rank}", names)
             inside = [share.clone(node) for node in block.inside]
             end = partial_product(block.end, share)
-            nodes += [*share.extra, *inside, end]
-            partial.append(end.outputs[0])
+            nodes += [*share.extra, *inside, *end]
+            partial.append(end[-1].outputs[0])
         first += count
     return nodes + _sum(block.end, partial, names)
 
 
-def partial_product(end: Node, share: Share) -> Node:
-    """The last product of a share, without the bias."""
+def partial_product(end: Node, share: Share) -> list[Node]:
+    """The last product of a share, without the bias; the last node makes the part of the sum, in `SUM_TYPE`."""
     result = end.outputs[0]
     out = Value(share.names.fresh(result.name + share.suffix), result.dtype, result.shape)
     attributes: dict[str, Attribute] = dict(end.attributes)
     bias = bias_of(end)
     factors = [share.part(value) for value in end.operands if value not in bias]
-    return Node(end.op, [*factors], [out], attributes, end.scope)
+    product = Node(end.op, [*factors], [out], attributes, end.scope)
+    if result.dtype == SUM_TYPE:
+        return [product]
+    part = Value(share.names.fresh(f"{out.name}.{SUM_TYPE}"), SUM_TYPE, result.shape)
+    return [product, _cast(out, part, end)]
+
+
+def is_sum_alone(end: Node) -> bool:
+    """Whether the result of a block is the sum of all parts and nothing more."""
+    return end.outputs[0].dtype == SUM_TYPE and not bias_of(end)
+
+
+def behind_sum(end: Node, total: Value, result: Value, names: Names) -> list[Node]:
+    """The nodes that make the result of a block of the sum of all parts: its own type, and the bias."""
+    bias = bias_of(end)
+    if total.dtype == result.dtype:
+        return [Node("Add", [total, *bias], [result], scope=end.scope)]
+    if not bias:
+        return [_cast(total, result, end)]
+    narrow = Value(names.fresh(f"{total.name}.{result.dtype}"), result.dtype, result.shape)
+    return [_cast(total, narrow, end), Node("Add", [narrow, *bias], [result], scope=end.scope)]
+
+
+def _cast(value: Value, out: Value, end: Node) -> Node:
+    assert out.dtype is not None
+    return Node("Cast", [value], [out], {"to": BY_SHORT[out.dtype].onnx}, end.scope)
 
 
 def _sum(end: Node, partial: Sequence[Value], names: Names) -> list[Node]:
-    """The sum of all parts, from the first to the last, and of the bias behind them."""
-    result = end.outputs[0]
-    terms = [*partial, *bias_of(end)]
-    nodes, total = list[Node](), terms[0]
-    for number, term in enumerate(terms[1:], 1):
-        last = number == len(terms) - 1
-        out = result if last else Value(names.fresh(f"{result.name}.sum{number}"), result.dtype, result.shape)
-        nodes.append(Node("Add", [total, term], [out], scope=end.scope))
+    """The sum of all parts, from the first to the last, and what stands behind it."""
+    result, is_alone = end.outputs[0], is_sum_alone(end)
+    nodes, total = list[Node](), partial[0]
+    for number, part in enumerate(partial[1:], 1):
+        is_last = number == len(partial) - 1
+        out = (
+            result
+            if is_last and is_alone
+            else Value(names.fresh(f"{result.name}.sum{number}"), SUM_TYPE, result.shape)
+        )
+        nodes.append(Node("Add", [total, part], [out], scope=end.scope))
         total = out
-    return nodes
+    return nodes if is_alone else [*nodes, *behind_sum(end, total, result, names)]

@@ -18,9 +18,9 @@ from partc.ir.flow import needed
 from partc.ir.graph import Constant, Graph, Input, Node, State, Submodule, Value, Weight
 from partc.plan.shared.exchanges import sum_name
 from passes.profile_submodules import homes
-from passes.shards.blocks import Block, bias_of
+from passes.shards.blocks import SUM_TYPE, Block
 from passes.shards.by_rows import own_sizes, rows_apart, rows_by_sequence
-from passes.shards.divide import Share, partial_product
+from passes.shards.divide import Share, behind_sum, is_sum_alone, partial_product
 from passes.shards.sections import sections_of
 
 Leaf = Weight | Constant | State
@@ -215,17 +215,17 @@ class _Group:
             self._close("connect", j)
         kinds: tuple[Kind, ...] = ("enter", "inner")
         for kind, nodes in zip(kinds, (sections.enter, sections.inner), strict=True):
-            self._add([[made[node] for node in nodes] if made else [] for made in shares])
+            self._add([_made(made, nodes) for made in shares])
             if apart:
                 self._close(kind, j)
-        self._add([[made[node] for node in sections.leave] if made else [] for made in shares])
+        self._add([_made(made, sections.leave) for made in shares])
         leave = self._close("leave" if apart else "alone", j)
         if leave and apart:
             self.items.remove(leave)
-        total, bias = self._total(block)
-        parts = tuple(made[block.end].outputs[0] if made else None for made in shares)
+        total, behind = self._total(block)
+        parts = tuple(made[block.end][-1].outputs[0] if made else None for made in shares)
         self.items.append(Parts(j, total, parts, leave if apart else None))
-        self._follow(j, [*bias, *sections.after])
+        self._follow(j, [*behind, *sections.after])
 
     def _follow(self, j: int, nodes: Sequence[Node]) -> None:
         """What stands behind a block; where rows are divided, what needs them all is a piece by itself."""
@@ -235,27 +235,32 @@ class _Group:
             self._close("connect", j)
             self._add(self._same(rest))
 
-    def _clones(self, block: Block, units: Sequence[int], rank: int) -> dict[Node, Node]:
+    def _clones(self, block: Block, units: Sequence[int], rank: int) -> dict[Node, list[Node]]:
         """Node of a block → the same for a share; none where the share is nothing."""
         first = sum(units[:rank])
         if not units[rank]:
             return {}
         drawing = self.drawing
         share = Share(block, range(first, first + units[rank]), f".share{rank}", drawing.names)
-        made = {node: share.clone(node) for node in block.inside}
+        made = {node: [share.clone(node)] for node in block.inside}
         made[block.end] = partial_product(block.end, share)
         drawing.free |= dict.fromkeys(share.extra)
         return made
 
     def _total(self, block: Block) -> tuple[Value, list[Node]]:
-        """The sum of the parts, and the nodes that add a bias to it: their result has the name of the block's."""
+        """The sum of the parts, and what stands behind it, which ends in a value named as the block's result."""
         result = block.end.outputs[0]
-        bias = bias_of(block.end)
-        if not bias:
+        if is_sum_alone(block.end):
             return result, []
-        total = Value(self.drawing.names.fresh(sum_name(result.name)), result.dtype, result.shape)
+        names = self.drawing.names
+        total = Value(names.fresh(sum_name(result.name)), SUM_TYPE, result.shape)
         named = Value(result.name, result.dtype, result.shape)
-        return total, [Node("Add", [total, *bias], [named], scope=block.end.scope)]
+        return total, behind_sum(block.end, total, named, names)
+
+
+def _made(made: Mapping[Node, Sequence[Node]], nodes: Sequence[Node]) -> list[Node]:
+    """The nodes of a share, if it has any."""
+    return [clone for node in nodes for clone in made.get(node, ())]
 
 
 def _pieces_of(item: Piece | Parts) -> list[Piece]:

@@ -13,7 +13,7 @@ from partc.ir.workload import Step, largest, workload
 from partc.plan.problem import Block as Shareable
 from partc.plan.problem import Problem, Tiling
 from passes.profile_submodules import Stored, homes
-from passes.shards.blocks import ATTENTIONS, PRODUCTS, Block, find_blocks
+from passes.shards.blocks import ATTENTIONS, PRODUCTS, SUM_BYTES, SUM_TYPE, Block, find_blocks
 
 Held = dict[int, Block]
 """Sub-module → its block."""
@@ -34,7 +34,7 @@ def with_blocks(
     Args:
         problem: of the graph.
         info: of the model.
-        graph: its sums in float32; other products are in no block.
+        graph: of the model.
         submodules: of the graph.
         device: the one by whose roofline the time of a sub-module is divided among its nodes.
         stored: bytes of a weight where it lies.
@@ -82,6 +82,7 @@ def _tiling(submodule: Submodule, block: Block, step: Step, device: DeviceConfig
     total = sum(seconds.values()) or 1.0
     enter = sum(seconds[node] for node in block.inside if node.op in PRODUCTS)
     own = {*block.inside, block.end}
+    summed = block.end.outputs[0]
     return Tiling(
         rows=step.sizes["sequence"],
         activation_bytes=block.end.outputs[0].bytes(step.sizes),
@@ -90,6 +91,7 @@ def _tiling(submodule: Submodule, block: Block, step: Step, device: DeviceConfig
         connect=sum(taken for node, taken in seconds.items() if node not in own) / total,
         keys_bytes=_keys_bytes(block, step),
         queries_bytes=_queries_bytes(block, step),
+        sum_bytes=0 if summed.dtype == SUM_TYPE else float(summed.elements(step.sizes) * SUM_BYTES),
     )
 
 

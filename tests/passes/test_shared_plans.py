@@ -13,7 +13,7 @@ from partc.ir.verify import verify
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
 from partc.pipeline.sharing import SHARES_ALL
-from partc.plan.problem import Problem
+from partc.plan.problem import Problem, Tiling
 from partc.plan.problem_json import problem_json, read_problem
 from partc.plan.shared.evaluate import evaluate_plan
 from passes.shards.blocks import find_blocks
@@ -100,16 +100,22 @@ def test_memory_and_times_of_the_parts_of_a_block(tmp_path: Path) -> None:
     assert tiling.connect * seconds == pytest.approx((8 + 1) * prompt * HIDDEN * 1e-9, rel=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("lines", "reason"),
-    [
-        (MLP.replace("f32", "f16"), "summed in float32"),
-        (MLP.replace("Gelu", "Softmax"), "no block can be shared"),
-    ],
-)
-def test_a_model_without_blocks_says_so(lines: str, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=reason):
+def test_a_model_without_blocks_says_so(tmp_path: Path) -> None:
+    lines = MLP.replace("Gelu", "Softmax")
+    with pytest.raises(PlanError, match="no block can be shared"):
         planned(graph(lines, dims={"batch": 1, "sequence": 4}), "galaxy", tmp_path)
+
+
+def test_sums_of_16_bits_travel_in_32(tmp_path: Path) -> None:
+    def tiling_of(dtype: str) -> Tiling:
+        module = parse_module(print_module(decoder("llama", prompt=32, generate=8)).replace("f32", dtype))
+        found = problem_of(planned(module, "galaxy", tmp_path)).steps[0].tilings[1]
+        assert found is not None
+        return found
+
+    wide, half = tiling_of("f32"), tiling_of("f16")
+    assert (wide.activation_bytes, wide.summed_bytes) == (2 * half.activation_bytes, half.summed_bytes)
+    assert half.summed_bytes == 2 * half.activation_bytes
 
 
 @pytest.mark.parametrize("extra", ["survive: one", "overlap: 1"])

@@ -12,9 +12,7 @@ import onnxruntime as ort
 import pytest
 
 from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile
-from partc.format.dtypes import as_float32
-from partc.verify.compare import join_steps, same
-from partc.verify.reference import TransformersReference, open_reference
+from partc.verify.reference import open_reference
 from tests.families.check import (
     MAX_SEQUENCE,
     TOLERANCE,
@@ -25,6 +23,7 @@ from tests.families.check import (
     save_tiny,
     simplified,
 )
+from tests.families.half import check_half, half_model
 from tests.families.test_encoders import DECODERS, ENCODERS, compare
 from tests.families.test_onnx_files import write_network
 from tests.families.test_required import REQUIRED
@@ -84,30 +83,9 @@ def check(family: str, folder: Path, targets: tuple[str, ...]) -> None:
     ],
 )
 def test_half_precision(family: str, dtype: str, tmp_path: Path) -> None:
-    """Logits are nearer to those of the same weights in float32 than the ones of transformers, which rounds every
-    result; tokens are its own, but where two tokens are as likely as its error is large.
-    """
-    save_tiny(tiny_config(family), tmp_path / "checkpoint")
-    config = ModelConfig(
-        CheckpointFolder(tmp_path / "checkpoint"), dtype=dtype, max_sequence=MAX_SEQUENCE, max_requests=3
-    )
-    half, wide = (TransformersReference(config) for _ in range(2))
-    wide.network = wide.network.float()
+    config = half_model(family, dtype, tmp_path)
     ring = compile_ring(simplified(config), tmp_path / "build", devices_file(tmp_path, 3, ("tvm",)))
-    for number, prompt in enumerate(sample_prompts(97), start=1):
-        (found,) = ring.generate([prompt], TOKENS)
-        ids = {"input_ids": np.array([[*prompt, *found[:-1]]])}
-        right, rounded = (
-            model.outputs(ids)["logits"][0, len(prompt) - 1 :].astype(np.float32) for model in (wide, half)
-        )
-        crossed = join_steps(ring.trace[number])
-        (logits,) = (as_float32(v, dtype)[0] for (_, peer, at), v in crossed.items() if peer == at)
-        error = np.abs(rounded - right).max()
-        assert np.abs(logits - right).max() < 1.2 * error
-        expected = half.generate(prompt, TOKENS)
-        first = same(found, expected)
-        if first < TOKENS:
-            assert right[first, expected[first]] - right[first, found[first]] < 2 * error, "no near tie"
+    check_half(ring, config, TOKENS)
 
 
 def test_classifier(tmp_path: Path) -> None:

@@ -110,11 +110,12 @@ class ChainBounds:
         for tiling, least_s in zip(work.tilings[:-1], work.least_s, strict=False):
             tile = min(_tiles(tiling, count, exchange))
             if tile:
-                links = sum(self._message_s(way, tiling.activation_bytes * tile) for way in _ways(group))
+                sizes = tiling.summed_bytes, _before(tiling, exchange)
+                links = sum(self._message_s(way, size * tile) for size in sizes for way in _ways(group))
                 products = tiling.enter + tiling.leave
                 rest = 1 - tiling.connect - products
                 part = rest + products * (tile if exchange == "tiles" else 1.0)
-                total += (2 * (count - 1) * links + part * least_s) / count
+                total += ((count - 1) * links + part * least_s) / count
         return total
 
     def _around(self, tilings: Sequence[Tiling], group: Group, exchange: Exchange, place: int) -> float:
@@ -123,9 +124,9 @@ class ChainBounds:
             if place == 0:
                 return 0.0
             both = (group[0], group[place]), (group[place], group[0])
-            return sum(self._message_s(way, tiling.activation_bytes) for tiling in tilings for way in both)
+            return sum(self._message_s(way, tiling.summed_bytes) for tiling in tilings for way in both)
         return sum(
-            self._message_s(way, tiling.activation_bytes * tile)
+            self._message_s(way, _before(tiling, exchange) * tile)
             for tiling in tilings
             if (tile := _others_tile(_tiles(tiling, len(group), exchange), place))
             for way in _ways(group)
@@ -202,6 +203,11 @@ def _tiles(tiling: Tiling, count: int, exchange: Exchange) -> list[float]:
     if exchange == "ring":
         return [1 / count] * count
     return [rows / tiling.rows for rows in cut_sizes(tiling.rows, count)]
+
+
+def _before(tiling: Tiling, exchange: Exchange) -> float:
+    """Bytes of all rows that the devices gather for the next block."""
+    return tiling.activation_bytes if exchange == "tiles" else tiling.summed_bytes
 
 
 def _others_tile(tiles: Sequence[float], place: int) -> float:

@@ -77,11 +77,11 @@ def _buffer(phase: Phase, stage: SharedStage, place: int, j: int) -> float:
     assert tiling is not None
     count = len(stage.devices)
     if stage.exchange == "star":
-        return tiling.activation_bytes * (count - 1 if place == 0 else 1)
+        return tiling.summed_bytes * (count - 1 if place == 0 else 1)
     tile = max(cut_sizes(tiling.rows, count)) / tiling.rows
     if stage.share == "sequence":
         return 2 * tile * tiling.keys_bytes / 2
-    return 2 * (1 / count if stage.exchange == "ring" else tile) * tiling.activation_bytes
+    return 2 * (1 / count if stage.exchange == "ring" else tile) * tiling.summed_bytes
 
 
 def disk_use(problem: Problem, phases: Mapping[str, SharedStages]) -> Iterator[tuple[str, float]]:

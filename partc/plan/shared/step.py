@@ -147,7 +147,10 @@ class _Walk:
         """Follow one block of several devices."""
         if stage.share == "sequence":
             return self.by_rows(stage, part, ready)
-        ring = Ring(stage.devices, self.lanes, part.rows, part.tiling.activation_bytes, self.overlap)
+        ring, sums = (
+            Ring(stage.devices, self.lanes, part.rows, size, self.overlap)
+            for size in (part.tiling.activation_bytes, part.tiling.summed_bytes)
+        )
         enter = part.seconds(part.tiling.enter)
         tiles = stage.exchange == "tiles"
         if not tiled:
@@ -159,11 +162,11 @@ class _Walk:
         ready = self.run(stage, "inner", ready, part.seconds(part.inner))
         leave = part.seconds(part.tiling.leave)
         if tiles:
-            ready = reduce_scatter(ring, ready, leave)
+            ready = reduce_scatter(sums, ready, leave)
         else:
             ready = self.run(stage, "leave", ready, leave)
             reduce = all_reduce_ring if stage.exchange == "ring" else all_reduce_star
-            ready = reduce(ring, ready)
+            ready = reduce(sums, ready)
         return self.run(stage, "connect", ready, part.connect_s(tiled=tiles))
 
     def by_rows(self, stage: SharedStage, part: Part, ready: Times) -> Times:
