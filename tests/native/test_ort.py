@@ -170,7 +170,7 @@ def test_options_of_the_engine_reach_onnxruntime(built: Path, folder: Path) -> N
 def test_threads_are_those_of_the_build(built: Path, folder: Path) -> None:
     role = load_role(folder)
     counts = []
-    for threads in (1, 3):
+    for threads in (2, 4):
         written(role.changed(engine=replace(role.engine, threads=threads)), folder)
         with started(built, folder) as native:
             native.load("part_0")
