@@ -87,7 +87,10 @@ class PartitionGraph(Pass):
             decision = decide(module, devices, self.strategy, where=self.devices)
             module.plan = planned(decision, _notes(module, devices))
         if devices.survive == "one":
-            found = survival_of(module, decision.problem, decision.whole, devices, where=self.devices)
+            planner = partial(solve, strategy=self.strategy, explained=False)
+            found = survival_of(
+                module, decision.problem, decision.whole, devices, planner, where=self.devices
+            )
             module.plan = structs.replace(module.plan, survival=found)
         return before != (module.plan, module.info, module.profile)
 

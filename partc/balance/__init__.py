@@ -13,7 +13,9 @@ The files in the order in which a move comes to be:
 | `events.py` | events and decisions of the balancer |
 | `pauses.py` | the time between two moves |
 | `balancer.py` | the rule: when to move, when to go back; named states, no I/O, no clock |
+| `order.py` | placements to ask for, and whoever decides on them |
 | `ring.py` | the rule for a running ring: its states in, placements to ask for out |
+| `homing.py` | the way back to the plan where devices share stages |
 | `balancing.py` | the balancer beside the client of whoever holds a ring open |
 | `by_hand.py` | a move that somebody asks for |
 

@@ -17,11 +17,14 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from partc.balance.artifacts import Artifacts, read_artifacts
-from partc.balance.ring import Order, RingBalancer
+from partc.balance.artifacts import read_artifacts
+from partc.balance.homing import Homing
+from partc.balance.order import Decider, Order
+from partc.balance.ring import RingBalancer
 from partc.errors import PartcError, UserError
 from partc.format.messages import Placed
 from partc.format.placement import Placement
+from partc.format.role import read_roles
 from partc.format.status import RingStatus
 from partc.plan.file import PLAN_FILE, has_groups, read_plan
 from partc.plan.placement import METHOD
@@ -53,46 +56,50 @@ class Ring(Protocol):
 class Balancing:
     """The balancer of a build's rings."""
 
-    artifacts: Artifacts
+    begin: Callable[[], Decider]
+    """Makes the one that decides, anew for each connection."""
     tell: Tell
-    goes_on: bool
-    """Whether requests come that nobody knows of yet."""
 
     @contextmanager
     def beside(self, ring: Ring) -> Iterator[None]:
         """Balance a ring for as long as the block lasts, whenever its connection is listened to."""
-        balancer = RingBalancer(self.artifacts, goes_on=self.goes_on)
-        ticket = ring.watch(LOOK_S, partial(self._look, ring, balancer))
+        ticket = ring.watch(LOOK_S, partial(self._look, ring, self.begin()))
         try:
             yield
         finally:
             ring.unwatch(ticket)
 
-    def _look(self, ring: Ring, balancer: RingBalancer, status: RingStatus) -> None:
-        order = balancer.on_status(status, time.monotonic())
+    def _look(self, ring: Ring, decider: Decider, status: RingStatus) -> None:
+        order = decider.on_status(status, time.monotonic())
         if order is not None:
-            ring.place(order.placement, partial(self._answered, balancer, order), reason=order.text)
+            ring.place(order.placement, partial(self._answered, decider, order), reason=order.text)
 
-    def _answered(self, balancer: RingBalancer, order: Order, outcome: Outcome) -> None:
+    def _answered(self, decider: Decider, order: Order, outcome: Outcome) -> None:
         now = time.monotonic()
         if isinstance(outcome, PartcError):
-            balancer.refused(outcome.message, now)
+            decider.refused(outcome.message, now)
         else:
-            balancer.placed(outcome.seconds, now)
+            decider.placed(outcome.seconds, now)
         self.tell(order, outcome)
 
 
 def read_balancing(build: Path, tell: Tell, *, goes_on: bool) -> Balancing | None:
-    """The balancer of a build; None where no piece lies on two disks, devices share stages, or the build has no plan.
+    """The balancer of a build; None where nothing can move, or the build has no plan.
 
-    A damaged plan is noted, and no reason not to run.
+    Where devices share stages, it goes back to the plan when a device that was lost is there again, and moves nothing
+    else. A damaged plan is noted, and no reason not to run.
+
+    Args:
+        build: its folder.
+        tell: is told every move.
+        goes_on: whether requests come that nobody knows of yet.
     """
     if not (build / PLAN_FILE).exists():
         return None
     try:
         plan = read_plan(build / PLAN_FILE)
         if has_groups(plan):
-            return None
+            return _homing(build, tell)
         artifacts = read_artifacts(build)
     except UserError as error:
         note(f"nothing is balanced: {error}")
@@ -100,7 +107,14 @@ def read_balancing(build: Path, tell: Tell, *, goes_on: bool) -> Balancing | Non
     if not any(len(piece.holders) > 1 for piece in artifacts.pieces):
         return None
     is_placed = plan["answer"].get("method") == METHOD
-    return Balancing(artifacts, _noted_once(tell) if is_placed else tell, goes_on)
+    begin = partial(RingBalancer, artifacts, goes_on=goes_on)
+    return Balancing(begin, _noted_once(tell) if is_placed else tell)
+
+
+def _homing(build: Path, tell: Tell) -> Balancing | None:
+    """None where no loss is survived."""
+    source = next(role for role in read_roles(build).values() if role.is_source)
+    return Balancing(partial(Homing, source.placement), tell) if source.build.survives else None
 
 
 def note_refusal(order: Order, outcome: Outcome) -> None:

@@ -2,35 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 
 from partc.balance.artifacts import Artifacts
 from partc.balance.balancer import Balancer
 from partc.balance.events import Back, Decision, Move, Moved, MovedByHand, Refused, Stay
+from partc.balance.order import Order
 from partc.balance.traffic import Traffic
 from partc.balance.windows import Windows, stages_in
 from partc.errors import PlanError
-from partc.format.placement import Placement, Stages
+from partc.format.placement import Stages
 from partc.format.status import RingStatus
 from partc.plan.layers import Shape
 from partc.plan.stages import devices_of
 
 
-@dataclass(frozen=True)
-class Order:
-    """A placement that the source is to be asked for."""
-
-    placement: Placement
-    text: str
-    """Its reason and gain, in one line."""
-
-
 class RingBalancer:
-    """Decides on the moves of one ring; whoever has the build folder carries them out.
-
-    One order is out at a time: after an order `placed` or `refused` is told before the next one comes.
-    """
+    """Decides on the moves of one ring (`partc.balance.order.Decider`)."""
 
     def __init__(self, artifacts: Artifacts, *, goes_on: bool = False) -> None:
         """For the ring of a build; `goes_on`: requests come that nobody knows of yet."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from msgspec.structs import replace
@@ -31,12 +31,12 @@ from partc.format.program import Emit, Instruction, Program, Run, kept_by, piece
 from partc.format.prompt_steps import useful
 from partc.format.state_kinds import has_rows_alone
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value, Weight
-from partc.ir.plan import PlanFile, losses_of, mirrors_of
+from partc.ir.plan import Loss, PlanFile, SharedStages, losses_of, mirrors_of
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact, Target
 from partc.plan.figures import placement_figures
-from partc.plan.stages import held, part_name, pieces_of
+from partc.plan.stages import part_name, pieces_of
 
 PROMPT_CHUNK = 64
 """Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be nearly as fast as with
@@ -121,14 +121,16 @@ def describe_contingencies(
     """Lost device → the placement of those that are left."""
     found = {}
     for loss in losses_of(module.plan):
-        if stages := loss.stages:
+        if loss.stages:
             without = {
                 part.device: part.without[loss.device] for part in parts if loss.device in part.without
             }
+            stages = _stages_after(loss, parts[0].programs)
+            devices_in_use = (name for some in stages.values() for stage in some for name in stage.devices)
             found[loss.device] = _placement(
                 plan_id,
-                {device: without[device] for device in held(stages)},
-                dict.fromkeys(parts[0].programs, stages),
+                {device: without[device] for device in dict.fromkeys(devices_in_use)},
+                stages,
                 _addresses(parts, devices),
                 placement_figures(loss.predicted, _prompt(module.info)),
             )
@@ -167,9 +169,21 @@ def _stages(module: Module, parts: Sequence[Part], phase: str) -> Stages:
     """Without a plan every graph counts as one sub-module."""
     shared = module.plan.answer.phases if module.plan else {}
     if shared:
-        return tuple(Stage(stage.submodules, stage.devices, stage.share) for stage in shared[phase])
+        return _plain(shared[phase])
     planned = module.plan.stages if module.plan else ()
     return planned or stages_of([part.device for part in parts for _ in part.graphs])
+
+
+def _stages_after(loss: Loss, phases: Iterable[str]) -> dict[str, Stages]:
+    """Phase → the stages of those that are left."""
+    if loss.phases:
+        return {phase: _plain(stages) for phase, stages in loss.phases.items()}
+    return dict.fromkeys(phases, loss.stages or ())
+
+
+def _plain(stages: SharedStages) -> Stages:
+    """The stages as a placement has them."""
+    return tuple(Stage(stage.submodules, stage.devices, stage.share) for stage in stages)
 
 
 def _model(info: ModelInfo, parts: Sequence[EmittedPart]) -> Model:

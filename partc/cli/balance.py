@@ -14,7 +14,7 @@ from partc.printable import note
 
 if TYPE_CHECKING:
     from partc.balance.balancing import Tell
-    from partc.balance.ring import Order
+    from partc.balance.order import Order
     from partc.format.messages import Placed
     from partc.runtime.client.client import Client
 

@@ -146,7 +146,9 @@ def _survival(facts: Facts) -> str | None:
     others = [name for name in facts.ring if name != facts.source and name not in facts.survives]
     if not others:
         return None
-    reason = "devices share stages" if facts.groups else "devices.yaml has no `survive: one` for it"
+    reason = (
+        "the others cannot take its part" if facts.survives else "devices.yaml has no `survive: one` for it"
+    )
     return f"a loss of {', '.join(others)} stops the ring until it is back: {reason}"
 
 

@@ -240,7 +240,9 @@ class Loss(Struct, frozen=True, kw_only=True):
 
     device: str
     assignment: tuple[str, ...] | None = None
-    """The device of every sub-module after the loss; None: no device can take its part."""
+    """The device of every sub-module after the loss; None: no device can take its part, or `phases` say it."""
+    phases: dict[str, SharedStages] = field(default_factory=dict)
+    """Phase → the stages after the loss, where stages may have several devices; not written where it is empty."""
     value: Number | None = None
     """Seconds (latency) or steps per second (throughput) after the loss."""
     bytes: dict[str, Number] = field(default_factory=dict)
@@ -258,8 +260,9 @@ class Loss(Struct, frozen=True, kw_only=True):
 
     @property
     def stages(self) -> Stages | None:
-        """The stages after the loss; None without a plan."""
-        return stages_of(self.assignment) if self.assignment else None
+        """The stages after the loss, of the first phase where phases differ; None without a plan."""
+        first = next(iter(self.phases.values()), None)
+        return first or (stages_of(self.assignment) if self.assignment else None)
 
 
 class Mirror(Struct, frozen=True, kw_only=True):
@@ -325,7 +328,11 @@ class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         found = {
             "overlap": self.overlap, "survival": self.survival, "layers": self.layers, "fleet": self.fleet
         }  # fmt: skip
-        return {**fields, **{key: plain(value) for key, value in found.items() if value is not None}}
+        made = {**fields, **{key: plain(value) for key, value in found.items() if value is not None}}
+        for loss in made["survival"]["losses"] if self.survival else ():
+            if not loss["phases"]:
+                del loss["phases"]
+        return made
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> PlanFile:

@@ -35,12 +35,11 @@ def check_strategy(devices: DevicesConfig, strategy: str, file: Path | str) -> N
         PlanError: the layers are placed, its stages have several devices where they cannot, or it is unknown.
     """
     load_strategy(strategy)
-    if strategy in SHARING and (devices.survive != "none" or devices.overlap):
-        key = "overlap" if devices.overlap else "survive"
+    if strategy in SHARING and devices.overlap:
         raise PlanError(
-            f"--strategy {strategy} gives stages to several devices, and `{key}` is for stages of one",
-            where=f"{file}: {key}",
-            hint=f"remove `{key}`, or leave --strategy out",
+            f"--strategy {strategy} gives stages to several devices, and `overlap` is for stages of one",
+            where=f"{file}: overlap",
+            hint="remove `overlap`, or leave --strategy out",
         )
     if devices.place and strategy != "optimal":
         raise PlanError(

@@ -9,7 +9,7 @@ from partc.errors import PlanError
 from partc.format.program import Program, Run
 from partc.ir.edit import Names
 from partc.ir.graph import Graph, Module, Part, Value
-from partc.ir.plan import SharedStage, SharedStages
+from partc.ir.plan import SharedStage, SharedStages, losses_of
 from partc.plan.shared.programs import group_programs
 from partc.plan.shared.units import units_of
 from partc.plan.shared.work import Call, Compute, Item, Sum, UnitWork, Values
@@ -21,17 +21,37 @@ _Held = tuple[tuple[str, ...], str, tuple[int, ...]]
 """Devices, how they share a sub-module, and the units of each."""
 
 
+Phases = Mapping[str, SharedStages]
+Works = Mapping[Holding, Work]
+Programs = Mapping[str, Mapping[str, Program]]
+"""Phase → device → its program."""
+
+
 def shared_parts(module: Module) -> list[Part]:
-    """The parts of all devices, the source's first.
+    """The parts of all devices, the source's first: of the plan, and of those for the loss of a device.
 
     Raises:
         PlanError: caches would lie on other devices, or in other shares, in one phase than in another.
     """
     assert module.plan is not None
     submodules, graph = module.submodules or (), module.graph
-    phases = module.plan.answer.phases
     drawing = Drawing(graph, submodules, held_blocks(graph, submodules))
-    held = _holdings(phases)
+    works, programs = _placed(module, drawing, module.plan.answer.phases)
+    after: dict[str, Programs] = {}
+    every = [works]
+    for loss in losses_of(module.plan):
+        same = [other.device for other in losses_of(module.plan) if other.phases == loss.phases]
+        if same[0] in after:
+            after[loss.device] = after[same[0]]
+        elif loss.phases:
+            works, after[loss.device] = _placed(module, drawing, loss.phases)
+            every.append(works)
+    return _parts(every, programs, after)
+
+
+def _placed(module: Module, drawing: Drawing, phases: Phases) -> tuple[Works, Programs]:
+    """The graphs and the programs of one placement."""
+    graph, held = module.graph, _holdings(phases)
     _check_states(drawing, held)
     works = {holding: drawing.work(holding, _by_tiles(phases, held, holding)) for holding in _all(held)}
     token = Value(Names(graph).fresh("token"), "i64", ("batch",)) if module.info.has_states else None
@@ -47,10 +67,10 @@ def shared_parts(module: Module) -> list[Part]:
     programs = {
         phase: group_programs(_units(stages, held[phase], works), values) for phase, stages in phases.items()
     }
-    return _parts(works, programs)
+    return works, programs
 
 
-def _holdings(phases: Mapping[str, SharedStages]) -> dict[str, list[Holding]]:
+def _holdings(phases: Phases) -> dict[str, list[Holding]]:
     """The holdings of each phase, in order; where two phases agree, they have the same ones."""
     by_index = [
         [(stage.devices, stage.share, _units_of(stage)) for stage in stages for _ in stage.indices]
@@ -108,9 +128,7 @@ def _stage_of(stages: SharedStages) -> dict[int, SharedStage]:
     return {j: stage for stage in stages for j in stage.indices}
 
 
-def _by_tiles(
-    phases: Mapping[str, SharedStages], held: Mapping[str, Sequence[Holding]], holding: Holding
-) -> set[int]:
+def _by_tiles(phases: Phases, held: Mapping[str, Sequence[Holding]], holding: Holding) -> set[int]:
     """The sub-modules of a holding whose rows are divided in some phase."""
     indices = range(holding.first, holding.first + len(holding.shares))
     stages = [_stage_of(found) for phase, found in phases.items() if holding in held[phase]]
@@ -121,7 +139,7 @@ def _divides_rows(stage: SharedStage) -> bool:
     return stage.exchange == "tiles" or stage.share == "sequence"
 
 
-def _values(works: Mapping[Holding, Work]) -> list[Value]:
+def _values(works: Works) -> list[Value]:
     """All values that graphs read and make, and their sums."""
     items = [item for work in works.values() for item in work]
     graphs = [graph for item in items for graph in _graphs(item) if graph]
@@ -134,7 +152,7 @@ def _graphs(item: Piece | Parts) -> list[Graph | None]:
     return piece.graphs if piece else []
 
 
-def _units(stages: SharedStages, held: Sequence[Holding], works: Mapping[Holding, Work]) -> list[UnitWork]:
+def _units(stages: SharedStages, held: Sequence[Holding], works: Works) -> list[UnitWork]:
     """The units of a phase, with the calls of each."""
     stage = _stage_of(stages)
     return [
@@ -169,13 +187,26 @@ def _call(graph: Graph | None) -> Call | None:
     return Call(Run(graph.name, inputs, outputs), is_by_rows(graph), bool(graph.states()))
 
 
-def _parts(works: Mapping[Holding, Work], programs: Mapping[str, Mapping[str, Program]]) -> list[Part]:
-    """The parts of devices: the graphs that they run in any phase, in the order of a step."""
-    devices = dict.fromkeys(device for found in programs.values() for device in found)
+def _parts(every: Sequence[Works], programs: Programs, without: Mapping[str, Programs]) -> list[Part]:
+    """The parts of devices: the graphs that they run in any placement and phase, in the order of a step."""
+    graphs = [graph for works in every for work in works.values() for item in work for graph in _graphs(item)]
+    devices = dict.fromkeys(
+        device for placed in (programs, *without.values()) for found in placed.values() for device in found
+    )
     parts = []
     for device in devices:
-        own = {phase: found.get(device, ()) for phase, found in programs.items()}
-        run = {item.submodule for program in own.values() for item in program if isinstance(item, Run)}
-        graphs = [graph for work in works.values() for item in work for graph in _graphs(item)]
-        parts.append(Part(device, [graph for graph in graphs if graph and graph.name in run], own))
+        own = _of_device(programs, device)
+        others = {lost: _of_device(found, device) for lost, found in without.items() if _runs(found, device)}
+        items = [item for some in (own, *others.values()) for program in some.values() for item in program]
+        run = {item.submodule for item in items if isinstance(item, Run)}
+        mine = [graph for graph in graphs if graph and graph.name in run]
+        parts.append(Part(device, mine, own, without=others))
     return parts
+
+
+def _of_device(programs: Programs, device: str) -> dict[str, Program]:
+    return {phase: found.get(device, ()) for phase, found in programs.items()}
+
+
+def _runs(programs: Programs, device: str) -> bool:
+    return any(device in found for found in programs.values())

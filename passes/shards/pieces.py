@@ -73,6 +73,8 @@ class Drawing:
         self.free = dict.fromkeys(node for node in graph.nodes if node not in home)
         """Nodes that every device computes for itself wherever it needs them."""
         self.names = Names(graph)
+        self.drawn = 0
+        """Pieces that are drawn."""
 
     def work(self, holding: Holding, by_tiles: Collection[int]) -> Work:
         """The pieces of a holding.
@@ -88,7 +90,7 @@ class Drawing:
         return _Group(self, holding, by_tiles).work()
 
     def draw(self, works: Mapping[Holding, Work], results: Collection[str]) -> None:
-        """Make the graphs of all pieces; what nobody reads is not made.
+        """Make the graphs of all pieces of one placement; what nobody reads is not made.
 
         Args:
             works: those of all holdings, in the order of a step.
@@ -104,7 +106,7 @@ class Drawing:
         }
         reads = {holding: _reads_of(work, nodes) for holding, work in works.items()}
         given = {*results} - {value.name for node in self.free for value in node.outputs}
-        first, number = next(iter(works)), 0
+        first = next(iter(works))
         self._give(results, nodes[id(pieces[first][0].nodes[0])])
         for holding, some in pieces.items():
             # Phases with other holdings of the same sub-modules make these values for themselves.
@@ -112,14 +114,14 @@ class Drawing:
             wanted = given.union(reads[holding], *others, results if holding == first else ())
             for piece in some:
                 for rank, own in enumerate(piece.nodes):
-                    name = f"span_{number}" + (f"_{rank}" if len(piece.nodes) > 1 else "")
+                    name = f"span_{self.drawn}" + (f"_{rank}" if len(piece.nodes) > 1 else "")
                     graph = self._graph(name, nodes[id(own)], wanted) if own else None
                     if graph:
                         rows_by_sequence(graph, self.names)
                     if graph and piece.kind not in ("alone", "inner"):
                         own_sizes(graph)
                     piece.graphs.append(graph)
-                number += 1
+                self.drawn += 1
 
     def _give(self, results: Collection[str], first: list[Node]) -> None:
         """Results that every device could make are made by the source."""

@@ -8,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from partc.balance.artifacts import Artifacts, read_artifacts
+from partc.balance.order import Order
 from partc.balance.pauses import COOL_DOWN_S, RETURN_COOL_DOWNS
-from partc.balance.ring import Order, RingBalancer, moved_text
+from partc.balance.ring import RingBalancer, moved_text
 from partc.format.placement import Stages, stages_of
 from partc.format.readings import LimitName, Readings
 from partc.format.status import DeviceStatus, RingStatus, Steps, Vitals, Work

@@ -27,8 +27,8 @@ from statistics import median
 import numpy as np
 
 from partc.balance.artifacts import read_artifacts
+from partc.balance.order import Order
 from partc.balance.pauses import COOL_DOWN_S
-from partc.balance.ring import Order
 from partc.cli.balance import balanced, print_move
 from partc.errors import PartcError
 from partc.format.messages import Placed

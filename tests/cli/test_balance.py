@@ -9,7 +9,7 @@ import pytest
 
 from partc.balance.artifacts import read_artifacts
 from partc.balance.balancing import read_balancing
-from partc.balance.ring import Order
+from partc.balance.order import Order
 from partc.cli.balance import print_move
 from partc.errors import RunError
 from partc.format.messages import Placed

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 from partc.format.message_parts import Sampling
+from partc.runtime.client.client import Client
 from partc.runtime.client.launch import launch_local
 
 TOKENS = 24
@@ -28,14 +30,18 @@ def drawn(
             if victim and count == at:
                 os.kill(ring.pids[victim], signal.SIGKILL)
 
-        found: list[tuple[int, ...]] = []
-        for _ in range(texts):
-            request = client.submit(
-                [list(range(3, 14))],
-                max_new_tokens=TOKENS,
-                sampling=Sampling(temperature=1.0, seed=seed),
-                ignore_eos=True,
-                on_token=on_token,
-            )
-            found += map(tuple, request.result().tokens)
-        return tuple(found)
+        return tuple(row for _ in range(texts) for row in drawn_by(client, seed, on_token))
+
+
+def drawn_by(
+    client: Client, seed: int = 5, on_token: Callable[[object], None] | None = None
+) -> tuple[tuple[int, ...], ...]:
+    """The tokens of one request to a ring that runs."""
+    request = client.submit(
+        [list(range(3, 14))],
+        max_new_tokens=TOKENS,
+        sampling=Sampling(temperature=1.0, seed=seed),
+        ignore_eos=True,
+        on_token=on_token,
+    )
+    return tuple(map(tuple, request.result().tokens))

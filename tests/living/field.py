@@ -13,7 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from random import Random
 
-from partc.balance.ring import Order
+from partc.balance.order import Order
 from partc.cli.balance import balanced
 from partc.errors import PartcError
 from partc.format.message_parts import Sampling

@@ -48,6 +48,14 @@ def memory_use(problem: Problem, phases: Mapping[str, SharedStages]) -> tuple[Me
     return tuple(uses)
 
 
+def kept_bytes(problem: Problem, phases: Mapping[str, SharedStages]) -> dict[str, float]:
+    """Device → weights and states, which it has also while no step is computed."""
+    return {
+        name: _memory(problem, parts) - max(problem.submodules[j].peak_bytes for j in parts)
+        for name, parts in held(phases).items()
+    }
+
+
 def _memory(problem: Problem, parts: Mapping[int, Fraction]) -> float:
     """Bytes of these parts of sub-modules on one device."""
     spared = sum(

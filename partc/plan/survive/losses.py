@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
-from partc.config.units import format_bytes, format_seconds
+from partc.config.units import format_bytes
 from partc.errors import PlanError
 from partc.format.placement import Stages, assignment_of
 from partc.ir.plan import Loss, Survival
@@ -16,14 +16,13 @@ from partc.plan.optimal import is_feasible, seek_best, without_returns
 from partc.plan.problem import Problem
 from partc.plan.survive.copies import choose_copies, missing_storage
 from partc.plan.survive.options import Holding, Option, Options, holding_of, options_without, within
+from partc.plan.survive.words import loss_text
 from partc.plan.values import say_value
 
 SameTokens = Callable[[str, str], bool]
 """Whether the second device computes just what the first one does."""
 Explain = Callable[[str, str], str]
 """Called with a lost device and the constraint that cannot be met then; returns the reason in the user's terms."""
-_SAME, _OTHER = "the same tokens", "tokens may differ from there on, what was said stays"
-"""The promise to requests in flight."""
 _ALONE = "no loss to survive: the source {} computes all sub-modules, and the ring ends with it"
 
 
@@ -151,21 +150,17 @@ def _survived(
         bytes=disk,
         load_s=load_s,
         same_tokens=keeps,
-        text=_text(lost, say_value(problem, evaluation.value), stages, disk, load_s, keeps),
+        text=loss_text(
+            lost,
+            say_value(problem, evaluation.value),
+            list(dict.fromkeys(stage.device for stage in stages)),
+            disk,
+            load_s,
+            same_tokens=keeps,
+        ),
         predicted=evaluation.predicted,
     )
 
 
 def _fatal(lost: str, reason: str) -> Loss:
     return Loss(device=lost, constraint=reason, text=f"if {lost} is lost, nothing helps: {reason}")
-
-
-def _text(
-    lost: str, value: str, stages: Stages, disk: Mapping[str, float], load_s: float | None, keeps: bool
-) -> str:
-    """`if board is lost: 7.20 ms per token on phone and old; 1.30 GiB more disk on old; the same tokens`."""
-    *others, last = dict.fromkeys(stage.device for stage in stages)
-    names = " and ".join(filter(None, (", ".join(others), last)))
-    more = [f"{format_bytes(count)} more disk on {name}" for name, count in disk.items()]
-    more += [f"{format_seconds(load_s)} to load it"] if load_s else []
-    return "; ".join([f"if {lost} is lost: {value} on {names}", *more, _SAME if keeps else _OTHER])

@@ -9,14 +9,15 @@ from msgspec.structs import replace
 from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.format.state_kinds import is_any_rewritten, is_rewritten
 from partc.ir.graph import ModelInfo, Module, State, Submodule
-from partc.ir.plan import Survival
+from partc.ir.plan import Plan, Survival
 from partc.ir.workload import workload
 from partc.plan.change import with_devices
 from partc.plan.infeasible import why_infeasible, without_storage_limits
 from partc.plan.layers import shape_of
-from partc.plan.optimal import is_feasible
+from partc.plan.optimal import is_feasible, plan_optimal, without_returns
 from partc.plan.problem import Problem
 from partc.plan.rules import Rule, blame, rules_of
+from partc.plan.survive.groups import Planner, survive_in_groups
 from partc.plan.survive.losses import survive_one
 from partc.plan.survive.mirrors import Rows, choose_mirrors
 
@@ -25,7 +26,13 @@ _ROWS_AXIS = 2
 
 
 def survival_of(
-    module: Module, problem: Problem, whole: Problem, devices: DevicesConfig, *, where: str | None = None
+    module: Module,
+    problem: Problem,
+    whole: Problem,
+    devices: DevicesConfig,
+    planner: Planner,
+    *,
+    where: str | None = None,
 ) -> Survival:
     """The losses of single devices that the plan of `module` survives, with copies and mirrored rows.
 
@@ -34,6 +41,7 @@ def survival_of(
         problem: its planning problem.
         whole: the same without pins and bans.
         devices: where it is to run.
+        planner: made the plan; where devices share stages, it also plans those that are left.
         where: the file that errors name.
 
     Raises:
@@ -44,6 +52,10 @@ def survival_of(
     def same_tokens(old: str, new: str) -> bool:
         return _way(devices.devices[old]) == _way(devices.devices[new])
 
+    known = ((name, device.storage_bandwidth_bytes_per_s) for name, device in devices.devices.items())
+    reads = {name: speed for name, speed in known if speed is not None}
+    if phases := module.plan.answer.phases:
+        return survive_in_groups(problem, phases, [planner, _of_one_device_each], where, reads=reads)
     rules = rules_of(devices, shape_of(module.submodules or ()))
 
     def explain(lost: str, constraint: str) -> str:
@@ -51,12 +63,15 @@ def survival_of(
         return _reason(without_storage_limits(left), rules, constraint)
 
     stages = module.plan.stages
-    known = ((name, device.storage_bandwidth_bytes_per_s) for name, device in devices.devices.items())
-    reads = {name: speed for name, speed in known if speed is not None}
     found = survive_one(problem, stages, same_tokens, where, reads=reads, explain=explain)
     rows = [_rows(module.info, part) for part in module.submodules or ()]
     mirrors = choose_mirrors(problem, stages, found.losses, rows, devices.mirror, where)
     return replace(found, mirrors=mirrors)
+
+
+def _of_one_device_each(problem: Problem) -> Plan:
+    """The best plan whose stages have one device each."""
+    return plan_optimal(without_returns(problem))
 
 
 def _reason(left: Problem, rules: Sequence[Rule], constraint: str) -> str:
