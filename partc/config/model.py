@@ -9,6 +9,7 @@ from pathlib import Path
 
 from partc.config.checkpoint_folder import check_checkpoint
 from partc.config.onnx_inputs import Numbers, read_constant_inputs, read_sizes
+from partc.config.positions import LONGEST, default_length
 from partc.config.quantize import KEYS as QUANTIZE_KEYS
 from partc.config.quantize import read_quantization
 from partc.config.section import Section, describe
@@ -179,7 +180,7 @@ def load_model_config(model: str | Path) -> ModelConfig:
     if path.suffix == ".onnx":
         return ModelConfig(OnnxFile(_existing_file(path, str(path))), task="graph")
     if path.is_dir():
-        return ModelConfig(CheckpointFolder(_checkpoint(path, str(path))))
+        return read_model_config(Section({"model": "."}, str(path)), path)
     if path.exists():
         raise ConfigError(
             "not a model",
@@ -214,7 +215,7 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         task=task,
         dtype=top.choice("dtype", DTYPES, "float32"),
         quantize=read_quantization(top),
-        max_sequence=(longest := top.whole("max_sequence", 512, 2 if generates(task) else 1)),
+        max_sequence=(longest := top.whole("max_sequence", _longest(model), 2 if generates(task) else 1)),
         max_source=(most_source := _max_source(top, task, longest)),
         sequence_place=top.place("max_sequence"),
         max_batch=largest,
@@ -229,6 +230,14 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         tokenizer=_tokenizer(top, model, folder),
         ignore_tensors=_ignore_tensors(top, model),
     )
+
+
+def _longest(model: ModelSource) -> int:
+    match model:
+        case CheckpointFolder(known) | RandomModel(known, _):
+            return default_length(known)
+        case HubModel() | OnnxFile():
+            return LONGEST
 
 
 def _tokenizer(top: Section, model: ModelSource, folder: Path) -> CheckpointFolder | HubModel | None:
