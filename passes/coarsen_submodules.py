@@ -13,6 +13,7 @@ from partc.ir.flow import free_nodes, light_nodes, widths
 from partc.ir.graph import Graph, ModelInfo, Module, State, Submodule, Value
 from partc.ir.workload import of_batch, workload
 from partc.pipeline.contract import Context, Pass
+from partc.plan.layers import Span, layers_in
 from passes.form_submodules import arrange
 from passes.profile_submodules import crossing_bytes, homes, profile_submodules
 
@@ -66,22 +67,38 @@ def coarsen(info: ModelInfo, graph: Graph, submodules: Sequence[Submodule], most
     narrow = [j for j in cuts if counts[j] <= max(narrowest, 1)]
     weights = _weights(info, graph, submodules)
     crossing = crossing_bytes(graph, submodules, workload(info)[0])
-    return limit_groups(absorb_glue(narrow, weights, crossing), weights, most)
+    spans = [layers_in(submodule) for submodule in submodules]
+    return limit_groups(absorb_glue(narrow, weights, crossing, spans), weights, most)
 
 
-def absorb_glue(cuts: Sequence[int], weights: Sequence[float], crossing: Sequence[int]) -> list[int]:
+def absorb_glue(
+    cuts: Sequence[int], weights: Sequence[float], crossing: Sequence[int], layers: Sequence[Span | None]
+) -> list[int]:
     """Without the cuts beside groups that weigh next to nothing.
 
     Such a group joins the neighbour from which more bytes come or to which more go, so that the cheaper cut
-    remains; where both cost the same it joins what follows, as a normalisation does its reader.
+    remains. Where both cost the same it joins the one of its layer: the normalisation that ends a layer of BERT stays
+    with it. Where that does not decide, it joins what follows, as a normalisation does its reader.
     """
     left = list(cuts)
     while (
         glue := next((k for k, w in enumerate(_sums(left, weights)) if w < TINY), None)
     ) is not None and left:
+        groups = _groups(left, layers)
         sides = [side for side in (glue - 1, glue) if 0 <= side < len(left)]
-        del left[max(sides, key=lambda side: (crossing[left[side]], side))]
+        reasons = [(crossing[left[side]], bool(groups[side] & groups[side + 1]), side) for side in sides]
+        *_, side = max(reasons)
+        del left[side]
     return left
+
+
+def _groups(cuts: Sequence[int], layers: Sequence[Span | None]) -> list[frozenset[int]]:
+    """The layers of every group between two cuts."""
+    bounds = [0, *cuts, len(layers)]
+    return [
+        frozenset(number for span in layers[a:b] if span for number in range(span[0], span[1] + 1))
+        for a, b in pairwise(bounds)
+    ]
 
 
 def limit_groups(cuts: Sequence[int], weights: Sequence[float], most: int) -> list[int]:

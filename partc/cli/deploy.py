@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from partc.cli.options import FILE, example, json_option, print_json, refuse
+from partc.printable import note
 
 if TYPE_CHECKING:
     from partc.deploy.adb import AdbSettings
@@ -137,6 +138,7 @@ def deploy_command(
         _to_phones(build, phones, AdbSettings(folder, _addresses(peers), forward), as_json)
         return
     runners = read_runners(build)
+    _note_loopback(runners)
     if applies:
         found = dict(_pair(text) for text in hosts)
         _over_ssh(build, runners, SshSettings(folder, runner, found), as_json)
@@ -161,6 +163,16 @@ def deploy_command(
         for name, text in files.items():
             click.echo(f"# {name}\n{text}")
     click.echo("\n".join([f"# in {output or 'the folder of these files'}:", *steps]))
+
+
+def _note_loopback(runners: Sequence[Runner]) -> None:
+    """A note on devices that other machines cannot reach; one device needs nobody."""
+    from partc.runtime.shell.addresses import is_loopback
+
+    alone = [one for one in runners if is_loopback(one.address.rpartition(":")[0])]
+    if alone and len(runners) > 1:
+        places = ", ".join(f"{one.device} at {one.address}" for one in alone)
+        note(f"no other machine reaches {places}: write `address` in devices.yaml")
 
 
 def _pair(text: str) -> tuple[str, str]:

@@ -99,7 +99,7 @@ class Shape:
 
 def shape_of(submodules: Sequence[Submodule]) -> Shape:
     """The layers of every sub-module, those without any filled in; O(nodes)."""
-    own = [_layers(submodule) for submodule in submodules]
+    own = [layers_in(submodule) for submodule in submodules]
     known = [span for span in own if span is not None]
     if not known or any(a[0] > b[0] or a[1] > b[0] for a, b in pairwise(known)):
         return Shape(len(own), None)
@@ -110,7 +110,8 @@ def shape_of(submodules: Sequence[Submodule]) -> Shape:
     return Shape(len(own), tuple(filled))
 
 
-def _layers(submodule: Submodule) -> Span | None:
+def layers_in(submodule: Submodule) -> Span | None:
+    """The first and the last layer that the scopes of its nodes name; None where they name none. O(nodes)."""
     numbers = [
         next(int(part) for part in node.scope.split(".") if part.isdecimal())
         for node in submodule.nodes

@@ -253,3 +253,13 @@ def test_ray_gets_a_fleet_that_partc_fleet_reads(
         check=True,
     )
     assert shown.stdout == "ray start --address=HEAD:6379 --resources='{\"device_b\": 1}'"
+
+
+def test_a_loopback_address_is_noted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    build = language_model("null").write(tmp_path / "build")
+    for name in "abc":
+        addresses = {"a": "127.0.0.1:6000", "b": "192.0.2.7:6000", "c": "[::1]:6001"}
+        reseal(build / "devices" / name / PLACEMENT_FILE, addresses=addresses)
+    assert run(["deploy", str(build), "--to", "systemd", "--json"]) == 0
+    said = capsys.readouterr().err
+    assert "no other machine reaches a at 127.0.0.1:6000, c at [::1]:6001: write `address`" in said

@@ -51,7 +51,11 @@ def test_a_ring_that_can_do_all_says_nothing() -> None:
         ({"reuses": False, "rewrites": True}, "prompt-reuse", "rewrite states"),
         ({"reuses": False, "keeps": True}, "prompt-reuse", "keeps"),
         ({"survives": ()}, "survival", "a loss of board stops the ring"),
-        ({"ring": ("laptop", "board", "old")}, "survival", "a loss of old stops the ring until it is back: the others cannot"),
+        (
+            {"ring": ("laptop", "board", "old")},
+            "survival",
+            "a loss of old stops the ring until it is back: the others cannot",
+        ),
         ({"groups": True}, "balancing", "nothing balances: devices share stages"),
         ({"movable": False}, "balancing", "`overlap`"),
         ({"movable": False}, "limits", "limits of board"),

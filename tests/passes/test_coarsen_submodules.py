@@ -112,10 +112,19 @@ def test_layers_that_share_a_cache_stay_together() -> None:
 
 def test_glue_keeps_the_cheaper_of_its_two_cuts() -> None:
     # Groups weigh 1, 0, 1; the cut behind the glue is cheaper, so the one before it goes.
-    assert absorb_glue([1, 2], [1.0, 0.0, 1.0], [0, 80, 8]) == [2]
-    assert absorb_glue([1, 2], [1.0, 0.0, 1.0], [0, 8, 80]) == [1]
-    assert absorb_glue([1, 2], [1.0, 0.0, 1.0], [0, 8, 8]) == [1]
-    assert absorb_glue([1], [0.0, 0.0], [0, 8]) == []
+    assert absorb_glue([1, 2], [1.0, 0.0, 1.0], [0, 80, 8], [None] * 3) == [2]
+    assert absorb_glue([1, 2], [1.0, 0.0, 1.0], [0, 8, 80], [None] * 3) == [1]
+    assert absorb_glue([1, 2], [1.0, 0.0, 1.0], [0, 8, 8], [None] * 3) == [1]
+    assert absorb_glue([1], [0.0, 0.0], [0, 8], [None] * 2) == []
+
+
+def test_glue_stays_in_its_layer_where_both_cuts_cost_the_same() -> None:
+    """A normalisation that ends a layer (BERT), one that begins one (Llama), and one in the middle."""
+    weights, crossing = [1.0, 0.0, 1.0], [0, 8, 8]
+    assert absorb_glue([1, 2], weights, crossing, [(0, 0), (0, 0), (1, 1)]) == [2]
+    assert absorb_glue([1, 2], weights, crossing, [(0, 0), (1, 1), (1, 1)]) == [1]
+    assert absorb_glue([1, 2], weights, crossing, [(0, 0), (0, 0), (0, 0)]) == [1]
+    assert absorb_glue([1, 2], weights, [0, 8, 80], [(0, 0), (0, 0), (1, 1)]) == [1]
 
 
 def test_limits_merge_the_lightest() -> None:

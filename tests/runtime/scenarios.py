@@ -243,8 +243,8 @@ def _check_healed(scenario: Scenario, ring: Ring) -> None:
     if gone:
         raise Violation(f"devices left: {gone}")
     prompts: Prompts = ((1, 2, 3, 4, 5),)
-    # A device whose connection broke, or carried nothing one way for a while, may have a request that is over, until its
-    # slot is taken again: that a request is over is said once.
+    # A device whose connection broke, or carried nothing one way for a while, may have a request that is over, until
+    # its slot is taken again: that a request is over is said once.
     fills = scenario.shared or any(isinstance(fault, Cut) for fault in scenario.faults)
     count = _roles(scenario.ring, scenario.shared)[ring.source].model.max_requests if fills else 1
     answers = [ring.client.submit(prompts, 4, reuse=scenario.shared) for _ in range(count)]
