@@ -13,6 +13,7 @@ from partc.ir.flow import free_nodes, light_nodes, widths
 from partc.ir.graph import Graph, ModelInfo, Module, State, Submodule, Value
 from partc.ir.workload import of_batch, workload
 from partc.pipeline.contract import Context, Pass
+from partc.pipeline.default import Default
 from partc.plan.layers import Span, layers_in
 from passes.form_submodules import arrange
 from passes.profile_submodules import crossing_bytes, homes, profile_submodules
@@ -31,6 +32,8 @@ class CoarsenSubmodules(Pass):
 
     max_submodules: int = 128
     """Never leave more than so many; what is beyond merges the smallest neighbours."""
+    rule: str = Default("eq1+frontier")
+    """That of `find-cuts`: with `eq1+frontier` no cut is left that more activations cross than the narrowest one."""
     none: bool = False
     """Keep the sub-modules as `form-submodules` made them."""
 
@@ -45,30 +48,35 @@ class CoarsenSubmodules(Pass):
         before = module.submodules or []
         if self.none or len(before) < 2:
             return False
-        keep = coarsen(module.info, module.graph, before, self.max_submodules)
+        keep = coarsen(
+            module.info, module.graph, before, self.max_submodules, narrow=self.rule == "eq1+frontier"
+        )
         if len(keep) == len(before) - 1:
             return False
         module.submodules = merge(module.graph, before, keep)
         return True
 
 
-def coarsen(info: ModelInfo, graph: Graph, submodules: Sequence[Submodule], most: int) -> list[int]:
+def coarsen(
+    info: ModelInfo, graph: Graph, submodules: Sequence[Submodule], most: int, *, narrow: bool = True
+) -> list[int]:
     """The cuts to keep; cut j is the one before sub-module j.
 
-    Dropped, in this order: cuts that a state would cross (its buffer would travel with every step), cuts
+    Dropped, in this order: cuts that a state would cross (its buffer would travel with every step), if `narrow` those
     that more activations cross than the narrowest one, cuts beside glue (a lone normalisation), and then
     the cuts between the smallest neighbours until `most` sub-modules are left. O(V + E + n^2) for n
     sub-modules.
     """
     closed = state_cuts(graph, submodules)
     cuts = [j for j in range(1, len(submodules)) if j not in closed]
-    counts = activation_counts(graph, submodules)
-    narrowest = min((counts[j] for j in cuts), default=0)
-    narrow = [j for j in cuts if counts[j] <= max(narrowest, 1)]
+    if narrow:
+        counts = activation_counts(graph, submodules)
+        narrowest = min((counts[j] for j in cuts), default=0)
+        cuts = [j for j in cuts if counts[j] <= max(narrowest, 1)]
     weights = _weights(info, graph, submodules)
     crossing = crossing_bytes(graph, submodules, workload(info)[0])
     spans = [layers_in(submodule) for submodule in submodules]
-    return limit_groups(absorb_glue(narrow, weights, crossing, spans), weights, most)
+    return limit_groups(absorb_glue(cuts, weights, crossing, spans), weights, most)
 
 
 def absorb_glue(

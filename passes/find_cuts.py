@@ -6,6 +6,7 @@ them, nothing is cut before they are embedded.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -17,8 +18,6 @@ from partc.ir.view import view
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
 
-RULES = ("eq1", "eq1+frontier")
-
 
 @dataclass(frozen=True)
 class FindCuts(Pass):
@@ -29,7 +28,8 @@ class FindCuts(Pass):
     ensures: ClassVar[str | None] = "sized"
 
     rule: str = Default("eq1+frontier")
-    """`eq1`: the paper's. `eq1+frontier`: also where one activation crosses, and never where more do."""
+    """`eq1`: the paper's. `eq1+frontier`: also where one activation crosses, and never where more do. `all`: wherever
+    something is computed."""
 
     def apply(self, module: Module, context: Context) -> bool:
         """Set `module.candidates`."""
@@ -50,7 +50,7 @@ def find_cuts(graph: Graph, rule: str = "eq1+frontier") -> list[Node]:
     """
     if rule not in RULES:
         raise UserError(f"unknown cut rule {rule!r}", where="find-cuts", hint=f"rules: {', '.join(RULES)}")
-    return eq1_candidates(graph) if rule == "eq1" else frontier_candidates(graph)
+    return _FIND[rule](graph)
 
 
 def eq1_candidates(graph: Graph) -> list[Node]:
@@ -74,3 +74,19 @@ def frontier_candidates(graph: Graph) -> list[Node]:
     return [
         node for node, width in places if node not in light and width <= 1 and (width == 1 or node in eq1)
     ]
+
+
+def all_candidates(graph: Graph) -> list[Node]:
+    """Every node that computes something with weights, or with what was computed so."""
+    free = free_nodes(graph)
+    light = light_nodes(graph, free)
+    return [node for node in schedule(graph, free) if node not in light]
+
+
+_FIND: Mapping[str, Callable[[Graph], list[Node]]] = {
+    "eq1": eq1_candidates,
+    "eq1+frontier": frontier_candidates,
+    "all": all_candidates,
+}
+RULES = tuple(_FIND)
+"""The names of the rules."""

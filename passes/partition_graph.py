@@ -23,7 +23,8 @@ from partc.ir.quantization import BLOCKWISE
 from partc.ir.workload import Step, of_batch, workload
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
-from partc.pipeline.registry import load_target
+from partc.pipeline.manager import run_passes
+from partc.pipeline.registry import load_pass, load_target
 from partc.pipeline.sharing import SHARING
 from partc.plan.edges import edges_of
 from partc.plan.file import plan_file
@@ -77,15 +78,9 @@ class PartitionGraph(Pass):
         before = module.plan, module.info, module.profile
         devices = load_devices(self.devices)
         check_strategy(devices, self.strategy, self.devices)
-        if module.info.quantize is not None and module.profile is not None:
-            module.profile = profile_on(devices, module.info, module)
-        if module.info.batches:
-            decision, tried = choose_batch(module, devices, self.strategy, where=self.devices)
-            module.info, module.profile = decision.module.info, decision.module.profile
-            module.plan = planned(decision, {"batch": tried, **_notes(module, devices)})
-        else:
-            decision = decide(module, devices, self.strategy, where=self.devices)
-            module.plan = planned(decision, _notes(module, devices))
+        decision, notes = self._decide_at_last(module, devices)
+        module.info, module.profile = decision.module.info, decision.module.profile
+        module.plan = planned(decision, {**notes, **_notes(module, devices)})
         if devices.survive == "one":
             planner = partial(solve, strategy=self.strategy, explained=False)
             found = survival_of(
@@ -93,6 +88,52 @@ class PartitionGraph(Pass):
             )
             module.plan = structs.replace(module.plan, survival=found)
         return before != (module.plan, module.info, module.profile)
+
+    def _decide_at_last(self, module: Module, devices: DevicesConfig) -> tuple[Decision, dict[str, object]]:
+        """The decision; where no plan fits, that of the graph with all cuts, if there is one then."""
+        try:
+            return self._decide(module, devices)
+        except NoPlanError as error:
+            if not cut_everywhere(module, separated=self.strategy in SHARING):
+                raise
+            first = error
+        try:
+            decision, notes = self._decide(module, devices)
+        except PlanError:
+            raise first from None
+        return decision, {**notes, "cuts": _CUT_NOTE}
+
+    def _decide(self, module: Module, devices: DevicesConfig) -> tuple[Decision, dict[str, object]]:
+        """The decision, and the batches that were tried where the batch was open."""
+        if module.info.quantize is not None and module.profile is not None:
+            module.profile = profile_on(devices, module.info, module)
+        if not module.info.batches:
+            return decide(module, devices, self.strategy, where=self.devices), {}
+        decision, tried = choose_batch(module, devices, self.strategy, where=self.devices)
+        return decision, {"batch": tried}
+
+
+class NoPlanError(PlanError):
+    """No plan fits the devices."""
+
+
+_CUT_NOTE = "cut wherever values cross: with the cuts that few values cross no plan fits"
+_CUT_EVERYWHERE = ("find-cuts{rule=all}", "form-submodules", "coarsen-submodules{rule=all}")
+
+
+def cut_everywhere(module: Module, *, separated: bool) -> bool:
+    """Divide a graph anew at all places, with maps and a profile; whether there are more sub-modules than before.
+
+    Between two of the places that few values cross may lie more than any device has memory for: a network with skips
+    over its whole depth has none inside.
+
+    `separated`: no sub-module may have two blocks that devices can share.
+    """
+    before = len(module.submodules or ())
+    further = ("separate-blocks",) if separated else ()
+    steps = (*_CUT_EVERYWHERE, *further, "map-dependencies", "profile-submodules")
+    run_passes(module, [load_pass(text) for text in steps])
+    return len(module.submodules or ()) > before
 
 
 @dataclass(frozen=True)
@@ -147,7 +188,7 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
             text, hint = f"{text}; {left_out(unsupported, shape)}", remedies(unsupported)
         if strategy != "optimal" and _is_feasible("optimal", problem):
             hint = f"{strategy} finds no plan, though there is one: use --strategy optimal"
-        raise PlanError(f"no plan fits: {text}", where=where, hint=hint)
+        raise NoPlanError(f"no plan fits: {text}", where=where, hint=hint)
     return Decision(module, problem, whole, answer, unsupported, free=strategy == "optimal")
 
 

@@ -17,17 +17,15 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from partc.balance.artifacts import read_artifacts
 from partc.balance.homing import Homing
 from partc.balance.order import Decider, Order
-from partc.balance.ring import RingBalancer
 from partc.errors import PartcError, UserError
+from partc.format.capabilities import facts_of
 from partc.format.messages import Placed
 from partc.format.placement import Placement
 from partc.format.role import read_roles
 from partc.format.status import RingStatus
-from partc.plan.file import PLAN_FILE, has_groups, read_plan
-from partc.plan.placement import METHOD
+from partc.plan.file import PLAN_FILE, is_placed, read_plan
 from partc.printable import note
 
 LOOK_S = 0.5
@@ -97,24 +95,23 @@ def read_balancing(build: Path, tell: Tell, *, goes_on: bool) -> Balancing | Non
     if not (build / PLAN_FILE).exists():
         return None
     try:
-        plan = read_plan(build / PLAN_FILE)
-        if has_groups(plan):
-            return _homing(build, tell)
-        artifacts = read_artifacts(build)
+        roles = read_roles(build)
+        facts = facts_of(roles)
+        if facts.groups:
+            return Balancing(partial(Homing, roles[facts.source].placement), tell) if facts.survives else None
+        return _moving(build, tell, goes_on=goes_on) if facts.movable else None
     except UserError as error:
         note(f"nothing is balanced: {error}")
         return None
-    if not any(len(piece.holders) > 1 for piece in artifacts.pieces):
-        return None
-    is_placed = plan["answer"].get("method") == METHOD
-    begin = partial(RingBalancer, artifacts, goes_on=goes_on)
-    return Balancing(begin, _noted_once(tell) if is_placed else tell)
 
 
-def _homing(build: Path, tell: Tell) -> Balancing | None:
-    """None where no loss is survived."""
-    source = next(role for role in read_roles(build).values() if role.is_source)
-    return Balancing(partial(Homing, source.placement), tell) if source.build.survives else None
+def _moving(build: Path, tell: Tell, *, goes_on: bool) -> Balancing:
+    """The balancer of stages of one device each. The planner is slow to import, so it is where it is needed alone."""
+    from partc.balance.artifacts import read_artifacts
+    from partc.balance.ring import RingBalancer
+
+    begin = partial(RingBalancer, read_artifacts(build), goes_on=goes_on)
+    return Balancing(begin, _noted_once(tell) if is_placed(read_plan(build / PLAN_FILE)) else tell)
 
 
 def note_refusal(order: Order, outcome: Outcome) -> None:

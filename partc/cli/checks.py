@@ -20,7 +20,7 @@ from partc.plan.strategies import load_strategy
 if TYPE_CHECKING:
     from partc.config.devices import DeviceConfig, DevicesConfig
 
-CUT_RULES = ("eq1", "eq1+frontier")
+CUT_RULES = ("eq1", "eq1+frontier", "all")
 """Those of `find-cuts`, whose package is not imported from here."""
 
 _STAGES = list(SPECIFICATIONS)

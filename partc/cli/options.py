@@ -140,7 +140,7 @@ def planning_options(command: _F) -> _F:
     """--strategy and --cut-rule: what belongs to both compile and plan."""
     command = click.option(
         "--cut-rule", default="eq1+frontier", show_default=True, metavar="RULE",
-        help="Where the graph may be cut: eq1 (the paper's rule) or eq1+frontier.",
+        help="Where the graph may be cut: eq1 (the paper's rule), eq1+frontier, or all.",
     )(command)  # fmt: skip
     return click.option(
         "--strategy", default="optimal", show_default=True, metavar="NAME", type=click.Choice(tuple(STRATEGIES)),

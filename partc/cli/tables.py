@@ -101,11 +101,11 @@ def headline(summary: Summary) -> list[str]:
     binding = summary.explain.get("binding")
     best = summary.explain.get("best", {}).get("text", "")
     limits = [f"limited by {binding}"] if isinstance(binding, str) else []
-    returns = [summary.explain["returns"]] if "returns" in summary.explain else []
+    notes = [summary.explain[key] for key in ("cuts", "returns") if key in summary.explain]
     return [
         value,
         *_measured_line(summary),
-        *returns,
+        *notes,
         *limits,
         *([best] if best and best not in str(binding) else []),
     ]

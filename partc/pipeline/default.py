@@ -93,6 +93,7 @@ def configure(
     fusions = sort_fusions(disable) if disable else {}
     settings = {
         ("find-cuts", "rule"): cut_rule,
+        ("coarsen-submodules", "rule"): cut_rule,
         ("partition-graph", "devices"): str(devices),
         ("partition-graph", "strategy"): strategy,
         ("overlap-submodules", "devices"): str(devices),

@@ -66,6 +66,15 @@ def has_groups(data: Mapping[str, Any]) -> bool:
     return data["answer"].get("assignment") is None
 
 
+PLACED = "placed by devices.yaml"
+"""The method of a plan that the user placed."""
+
+
+def is_placed(data: Mapping[str, Any]) -> bool:
+    """Whether the user placed it."""
+    return str(data["answer"].get("method")) == PLACED
+
+
 def check_plan(data: Mapping[str, Any], where: str) -> None:
     """Refuse what is no plan, or an infeasible one.
 

@@ -13,14 +13,13 @@ from partc.format.placement import Stages, stages_of
 from partc.ir.plan import Plan, feasible_plan
 from partc.pipeline.sharing import SHARING
 from partc.plan.evaluate import evaluate
+from partc.plan.file import PLACED
 from partc.plan.layers import Shape
 from partc.plan.optimal import bound_beside, plan_optimal
 from partc.plan.problem import Problem
 from partc.plan.rules import Rule
 from partc.plan.stages import held
 from partc.plan.strategies import load_strategy
-
-METHOD = "placed by devices.yaml"
 
 
 def check_strategy(devices: DevicesConfig, strategy: str, file: Path | str) -> None:
@@ -112,7 +111,7 @@ def plan_placed(problem: Problem, stages: Stages, shape: Shape, where: str | Non
             hint=_advice(problem, shape),
         )
     bound = bound_beside(problem, evaluation.value, stages)
-    return feasible_plan(stages, evaluation.value, bound, METHOD)
+    return feasible_plan(stages, evaluation.value, bound, PLACED)
 
 
 def _what_fits(problem: Problem, mine: Sequence[int], shape: Shape, name: str) -> str | None:

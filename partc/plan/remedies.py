@@ -56,10 +56,15 @@ def _levers(info: ModelInfo, profile: Sequence[SubmoduleProfile], devices: Devic
     peak = max((cost.peak_bytes for item in profile for cost in item.phases.values()), default=0)
     tokens = info.prompt + (info.generate if info.has_states else 0)
     least_batch = info.batch or 1
+    overhead = {
+        "lower the `overhead` of devices": sum(device.overhead_bytes for device in devices.devices.values())
+    }
+    if info.task == "graph":
+        return {**overhead, **({"lower the sizes in `dims`": float(states + peak)} if info.dims else {})}
     return {
         f"lower max_batch ({info.max_batch})": (states + peak) * (1 - least_batch / max(1, info.max_batch)),
         f"lower max_requests ({info.max_requests})": states * (1 - 1 / max(1, info.max_requests)),
         f"lower max_sequence ({info.max_sequence})": (states + peak)
         * max(0.0, 1 - tokens / max(1, info.max_sequence)),
-        "lower the `overhead` of devices": sum(device.overhead_bytes for device in devices.devices.values()),
+        **overhead,
     }

@@ -13,7 +13,7 @@ from partc.balance.order import Order
 from partc.cli.balance import print_move
 from partc.errors import RunError
 from partc.format.messages import Placed
-from partc.plan.placement import METHOD
+from partc.plan import file
 from tests.balance.builds import write_build
 
 PLACED = Placed(ticket=bytes(16), epoch=2, seconds=0.5, stopped_s=0.1, steps=0)
@@ -32,9 +32,9 @@ def _told(build: Path, capsys: pytest.CaptureFixture[str]) -> str:
 def test_a_move_away_from_place_is_noted_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     build = write_build(tmp_path / "build")
     assert "`place`" not in _told(build, capsys)
-    file = build / "plan.json"
-    plan = json.loads(file.read_text(encoding="utf-8"))
-    plan["answer"]["method"] = METHOD
-    file.write_text(json.dumps(plan), encoding="utf-8")
+    path = build / "plan.json"
+    plan = json.loads(path.read_text(encoding="utf-8"))
+    plan["answer"]["method"] = file.PLACED
+    path.write_text(json.dumps(plan), encoding="utf-8")
     lines = _told(build, capsys).splitlines()
     assert [line.startswith("note: `place`") for line in lines] == [False, False, True, False]

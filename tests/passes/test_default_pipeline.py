@@ -19,7 +19,7 @@ def test_every_option_has_its_pass() -> None:
         "canonicalize": {"max_constant_bytes": 65536},
         "fuse-operators": {"disable": "swish"},
         "find-cuts": {"rule": "eq1"},
-        "coarsen-submodules": asdict(load_passes("coarsen-submodules")[0]),
+        "coarsen-submodules": {**asdict(load_passes("coarsen-submodules")[0]), "rule": "eq1"},
         "partition-graph": {"devices": "d.yaml", "strategy": "even"},
         "overlap-submodules": {"devices": "d.yaml"},
         "split-graph": {"devices": "d.yaml"},

@@ -161,4 +161,4 @@ def test_the_pass_marks_and_leaves_the_graph() -> None:
 def test_unknown_rule_names_the_rules() -> None:
     with pytest.raises(UserError, match=r"unknown cut rule 'eq2'") as caught:
         run_passes(decoder("llama"), [FindCuts(rule="eq2")])
-    assert caught.value.hint == "rules: eq1, eq1+frontier"
+    assert caught.value.hint == "rules: eq1, eq1+frontier, all"

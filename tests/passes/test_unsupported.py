@@ -152,15 +152,15 @@ def test_a_place_or_a_pin_on_a_device_that_cannot_run_it(top: str, tmp_path: Pat
 
 
 def test_too_little_memory_without_such_devices(tmp_path: Path) -> None:
-    error = refused(INT4, devices_file(tmp_path, memory="3 MB"))
+    error = refused(INT4, devices_file(tmp_path, memory="500 kB"))
     assert error.message.startswith("no plan fits: memory: ")
     assert error.message.endswith(
         "board cannot run submodules 0-5: the tvm target has no code for partc.QuantizedGather on a GPU"
     )
     assert "`target: ort`" in str(error.hint)
     # A model that would not fit with it either is not its fault.
-    path = devices_file(tmp_path, memory="3 MB")
-    Path(path).write_text(Path(path).read_text().replace("1 GiB", "3 MB"))
+    path = devices_file(tmp_path, memory="500 kB")
+    Path(path).write_text(Path(path).read_text().replace("1 GiB", "500 kB"))
     assert "board cannot run" not in refused(INT4, path).message
 
 
