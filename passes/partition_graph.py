@@ -182,7 +182,7 @@ def decide(module: Module, devices: DevicesConfig, strategy: str, *, where: str 
         text, hint = said.text, model_remedy(module.info, module.profile or (), devices, answer.constraint)
         if problem.returns is not None and _is_feasible(strategy, replace(problem, returns=None)):
             hint = "write `returns: any`: a plan that returns to a device fits"
-        if said.rules:
+        if any(rule.kind != "keep" for rule in said.rules):
             hint = "remove or change that pin or ban"
         if unsupported and _is_feasible(strategy, restrict(every, rules)):
             text, hint = f"{text}; {left_out(unsupported, shape)}", remedies(unsupported)

@@ -29,11 +29,13 @@ SURVIVE = ("none", "one")
 """The number of devices that may be lost: none, or any single one but the source."""
 MIRROR = ("auto", "on", "off")
 """Whether devices keep copies of others' rows: where link and memory have room, in any case, never."""
+KEEP = ("prompt", "prompt+answer")
+"""What no device but the source sees."""
 MOST_BORDERS = 3
 """Further borders that a device may be given, at which work can be moved."""
 _TOP_KEYS = (
-    "source", "objective", "returns", "memory_fraction", "survive", "mirror", "overlap", "devices", "links", "measured",
-    *PLACEMENT_KEYS,
+    "source", "objective", "keep", "returns", "memory_fraction", "survive", "mirror", "overlap", "devices", "links",
+    "measured", *PLACEMENT_KEYS,
 )  # fmt: skip
 _DEVICE_KEYS = (
     "target", "profile", "arch", "flops", "memory_bandwidth", "memory", "overhead", "call_overhead",
@@ -114,6 +116,8 @@ class DevicesConfig:
     """In the order of the file."""
     objective: Objective = "latency"
     """One of `OBJECTIVES`."""
+    keep: str = "prompt"
+    """One of `KEEP`."""
     returns: int | Literal["auto", "any"] = "auto"
     """How often a plan may return to a device that it has left; `auto`: see `partc.plan.returns`."""
     memory_fraction: float = 0.9
@@ -175,6 +179,7 @@ def read_devices(top: Section) -> DevicesConfig:
         source=_source(top, devices),
         devices=devices,
         objective=top.choice("objective", OBJECTIVES, "latency"),
+        keep=top.choice("keep", KEEP, "prompt"),
         returns=_returns(top),
         memory_fraction=_memory_fraction(top),
         survive=top.choice("survive", SURVIVE, "none"),

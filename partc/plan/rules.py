@@ -1,4 +1,4 @@
-"""`pin` and `ban` of devices.yaml: absent times of the planning problem, and the rules to blame if no plan is left."""
+"""`pin`, `ban` and `keep` of devices.yaml: absent times of the problem, and the rules to blame if no plan is left."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from partc.plan.change import Times, with_times
 from partc.plan.layers import Shape
 from partc.plan.problem import Problem
 
+_ANSWER = "prompt+answer"
+
 
 @dataclass(frozen=True)
 class Rule:
-    """One pin or ban."""
+    """One pin or ban, or what the source keeps."""
 
     kind: str
-    """pin | ban."""
+    """pin | ban | keep."""
     device: str
     range: Range
     indices: frozenset[int]
@@ -27,15 +29,15 @@ class Rule:
 
     def __str__(self) -> str:
         """The rule in the form in which a user writes it."""
-        return f"{self.kind}: {{{self.device}: {self.range}}}"
+        return f"keep: {_ANSWER}" if self.kind == "keep" else f"{self.kind}: {{{self.device}: {self.range}}}"
 
     def allows(self, index: int, device: str) -> bool:
         """Whether a sub-module may be on a device, as far as this rule goes."""
-        return index not in self.indices or (device == self.device) == (self.kind == "pin")
+        return index not in self.indices or (device == self.device) == (self.kind != "ban")
 
 
 def rules_of(devices: DevicesConfig, shape: Shape) -> tuple[Rule, ...]:
-    """The pins and bans.
+    """The pins and bans; and that the source holds what makes the answer, if it is to keep that.
 
     Raises:
         PlanError: a range is not of this model, or a pin contradicts another one, a ban or the source.
@@ -46,6 +48,10 @@ def rules_of(devices: DevicesConfig, shape: Shape) -> tuple[Rule, ...]:
         for device, parts in ranges.items()
         for part in parts
     )
+    if devices.keep == _ANSWER:
+        answering = shape.answering
+        last = Range("submodules", answering[0], answering[-1], "devices.yaml: keep")
+        rules = (*rules, Rule("keep", devices.source, last, frozenset(answering)))
     for rule in rules:
         if not rule.allows(0, devices.source):
             raise PlanError(
@@ -53,7 +59,7 @@ def rules_of(devices: DevicesConfig, shape: Shape) -> tuple[Rule, ...]:
                 where=rule.range.where,
                 hint="raw input never leaves the source; leave sub-module 0 out",
             )
-        if rule.kind == "pin":
+        if rule.kind != "ban":
             _check_pin(rule, rules, shape)
     return rules
 
@@ -83,7 +89,7 @@ class Blame(NamedTuple):
 
     text: str
     rules: tuple[Rule, ...] = ()
-    """The pins and bans without which there would be one."""
+    """The rules without which there would be one."""
 
 
 def blame(

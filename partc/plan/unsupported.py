@@ -112,7 +112,7 @@ def check_pins(unsupported: Unsupported, rules: Iterable[Rule], shape: Shape) ->
         PlanError: names the operator and the pin.
     """
     for rule in rules:
-        refused = unsupported.get(rule.device, {}) if rule.kind == "pin" else {}
+        refused = unsupported.get(rule.device, {}) if rule.kind != "ban" else {}
         if against := [j for j in sorted(rule.indices) if j in refused]:
             raise _conflict(f"`{rule}`", rule.range.where, rule.device, against, shape, refused[against[0]])
 

@@ -30,11 +30,15 @@ def check_fleet(devices: DevicesConfig, where: str) -> None:
     """Refuses what devices.yaml says of one ring alone.
 
     Raises:
-        ConfigError: it has `place`, `pin`, `survive` or `overlap`.
+        ConfigError: it has `place`, `pin`, `keep`, `survive` or `overlap`.
     """
     given = {
-        "place": devices.place, "pin": devices.pin, "survive": devices.survive != "none", "overlap": devices.overlap
-    }  # fmt: skip
+        "place": devices.place,
+        "pin": devices.pin,
+        "keep": devices.keep != "prompt",
+        "survive": devices.survive != "none",
+        "overlap": devices.overlap,
+    }
     for key, value in given.items():
         if value:
             raise ConfigError(
