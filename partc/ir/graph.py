@@ -237,6 +237,11 @@ class Submodule:
     index: int
     nodes: list[Node]
 
+    @property
+    def has_weights(self) -> bool:
+        """Whether a node reads one."""
+        return any(isinstance(value, Weight) for node in self.nodes for value in node.operands)
+
 
 @dataclass(frozen=True)
 class PhaseCost:

@@ -108,7 +108,7 @@ def shape_of(submodules: Sequence[Submodule]) -> Shape:
     """The layers of every sub-module, those without any filled in; O(nodes)."""
     own = [layers_in(submodule) for submodule in submodules]
     known = [span for span in own if span is not None]
-    answer = max((part.index for part in submodules if _has_weights(part)), default=-1)
+    answer = max((part.index for part in submodules if part.has_weights), default=-1)
     if not known or any(a[0] > b[0] or a[1] > b[0] for a, b in pairwise(known)):
         return Shape(len(own), None, answer)
     filled: list[Span] = []
@@ -116,12 +116,6 @@ def shape_of(submodules: Sequence[Submodule]) -> Shape:
         end = filled[-1][1] if filled else known[0][0]
         filled.append(span or (end, end))
     return Shape(len(own), tuple(filled), answer)
-
-
-def _has_weights(submodule: Submodule) -> bool:
-    from partc.ir.graph import Weight
-
-    return any(isinstance(value, Weight) for node in submodule.nodes for value in node.operands)
 
 
 def layers_in(submodule: Submodule) -> Span | None:
