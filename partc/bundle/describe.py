@@ -36,7 +36,7 @@ from partc.ir.types import BY_SHORT
 from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact, Target
 from partc.plan.figures import placement_figures
-from partc.plan.stages import part_name, pieces_of
+from partc.plan.stages import devices_in, part_name, pieces_of
 
 PROMPT_CHUNK = 64
 """Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be nearly as fast as with
@@ -126,10 +126,9 @@ def describe_contingencies(
                 part.device: part.without[loss.device] for part in parts if loss.device in part.without
             }
             stages = _stages_after(loss, parts[0].programs)
-            devices_in_use = (name for some in stages.values() for stage in some for name in stage.devices)
             found[loss.device] = _placement(
                 plan_id,
-                {device: without[device] for device in dict.fromkeys(devices_in_use)},
+                {device: without[device] for device in devices_in(stages)},
                 stages,
                 _addresses(parts, devices),
                 placement_figures(loss.predicted, _prompt(module.info)),

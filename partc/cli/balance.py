@@ -10,7 +10,6 @@ import click
 
 from partc.config.units import format_seconds
 from partc.errors import PartcError
-from partc.printable import note
 
 if TYPE_CHECKING:
     from partc.balance.balancing import Tell
@@ -21,8 +20,10 @@ if TYPE_CHECKING:
 
 def print_move(order: Order, outcome: Placed | PartcError) -> None:
     """A line about a move."""
+    from partc.balance.balancing import note_refusal
+
     if isinstance(outcome, PartcError):
-        note(f"not moved: {order.text}: {outcome.message}")
+        note_refusal(order, outcome)
         return
     took, stopped = format_seconds(outcome.seconds), format_seconds(outcome.stopped_s)
     click.echo(f"moved {order.text}; it took {took}, requests stood still for {stopped}", err=True)

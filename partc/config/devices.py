@@ -29,7 +29,8 @@ SURVIVE = ("none", "one")
 """The number of devices that may be lost: none, or any single one but the source."""
 MIRROR = ("auto", "on", "off")
 """Whether devices keep copies of others' rows: where link and memory have room, in any case, never."""
-KEEP = ("prompt", "prompt+answer")
+ANSWER = "prompt+answer"
+KEEP = ("prompt", ANSWER)
 """What no device but the source sees."""
 MOST_BORDERS = 3
 """Further borders that a device may be given, at which work can be moved."""

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from partc.config.devices import DevicesConfig
+from partc.config.devices import ANSWER, DevicesConfig
 from partc.config.placement import Range
 from partc.errors import PlanError
 from partc.plan.change import Times, with_times
 from partc.plan.layers import Shape
 from partc.plan.problem import Problem
-
-_ANSWER = "prompt+answer"
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,7 @@ class Rule:
 
     def __str__(self) -> str:
         """The rule in the form in which a user writes it."""
-        return f"keep: {_ANSWER}" if self.kind == "keep" else f"{self.kind}: {{{self.device}: {self.range}}}"
+        return f"keep: {ANSWER}" if self.kind == "keep" else f"{self.kind}: {{{self.device}: {self.range}}}"
 
     def allows(self, index: int, device: str) -> bool:
         """Whether a sub-module may be on a device, as far as this rule goes."""
@@ -48,7 +46,7 @@ def rules_of(devices: DevicesConfig, shape: Shape) -> tuple[Rule, ...]:
         for device, parts in ranges.items()
         for part in parts
     )
-    if devices.keep == _ANSWER:
+    if devices.keep == ANSWER:
         answering = shape.answering
         last = Range("submodules", answering[0], answering[-1], "devices.yaml: keep")
         rules = (*rules, Rule("keep", devices.source, last, frozenset(answering)))

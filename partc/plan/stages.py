@@ -74,6 +74,11 @@ def held(stages: Stages) -> dict[str, list[int]]:
     return found
 
 
+def devices_in(phases: Mapping[str, Stages]) -> list[str]:
+    """The devices that any phase uses, in the order of their first stages."""
+    return list(dict.fromkeys(name for some in phases.values() for stage in some for name in stage.devices))
+
+
 def returns_of(stages: Stages) -> int:
     """How often a plan returns to a device that it has left."""
     return len(stages) - len({stage.device for stage in stages})

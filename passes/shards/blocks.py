@@ -24,7 +24,6 @@ PRODUCTS = ("MatMul", "Gemm", QUANTIZED_MATMUL.name)
 ATTENTIONS = (ATTENTION.name, QUANTIZED_ATTENTION.name)
 SUM_TYPE = "f32"
 """The type of sums over shares, whatever that of the products: parts of 16 bits lose nothing more when they meet."""
-SUM_BYTES = 4
 
 
 @dataclass(frozen=True)

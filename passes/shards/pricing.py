@@ -9,11 +9,12 @@ from partc.config.devices import DeviceConfig
 from partc.ir.costs import node_cost
 from partc.ir.graph import Graph, ModelInfo, Node, State, Submodule, Weight
 from partc.ir.operators import UPDATE_STATE
+from partc.ir.types import BY_SHORT
 from partc.ir.workload import Step, largest, workload
 from partc.plan.problem import Block as Shareable
 from partc.plan.problem import Problem, Tiling
 from passes.profile_submodules import Stored, homes
-from passes.shards.blocks import ATTENTIONS, PRODUCTS, SUM_BYTES, SUM_TYPE, Block, find_blocks
+from passes.shards.blocks import ATTENTIONS, PRODUCTS, SUM_TYPE, Block, find_blocks
 
 Held = dict[int, Block]
 """Sub-module → its block."""
@@ -91,7 +92,9 @@ def _tiling(submodule: Submodule, block: Block, step: Step, device: DeviceConfig
         connect=sum(taken for node, taken in seconds.items() if node not in own) / total,
         keys_bytes=_keys_bytes(block, step),
         queries_bytes=_queries_bytes(block, step),
-        sum_bytes=0 if summed.dtype == SUM_TYPE else float(summed.elements(step.sizes) * SUM_BYTES),
+        sum_bytes=0
+        if summed.dtype == SUM_TYPE
+        else float(summed.elements(step.sizes) * BY_SHORT[SUM_TYPE].bytes),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from partc.config.devices import DeviceConfig, DevicesConfig, Link
+from partc.config.devices import ANSWER, DeviceConfig, DevicesConfig, Link
 from partc.errors import ConfigError
 
 Figures = tuple[object, ...]
@@ -35,7 +35,7 @@ def check_fleet(devices: DevicesConfig, where: str) -> None:
     given = {
         "place": devices.place,
         "pin": devices.pin,
-        "keep": devices.keep != "prompt",
+        "keep": devices.keep == ANSWER,
         "survive": devices.survive != "none",
         "overlap": devices.overlap,
     }

@@ -15,7 +15,7 @@ from partc.format.role import Role, read_roles
 from partc.plan.problem import Phase
 from partc.plan.simulate.case import Case, planned_workflow
 from partc.plan.simulate.script import Script, Workflow
-from partc.plan.stages import held, places_of
+from partc.plan.stages import devices_in, held, places_of
 
 
 @dataclass(frozen=True)
@@ -67,8 +67,7 @@ def _check_group(build: Build, case: Case) -> None:
     Raises:
         BundleError: its devices are not those of the plan.
     """
-    planned = {name for stages in case.phases.values() for stage in stages for name in stage.devices}
-    if planned != set(build.roles):
+    if {*devices_in(case.phases)} != {*build.roles}:
         raise _foreign(build, "has other devices")
     placement = next(iter(build.roles.values())).placement
     for phase, stages in case.phases.items():

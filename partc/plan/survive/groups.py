@@ -21,6 +21,7 @@ from partc.plan.infeasible import without_storage_limits
 from partc.plan.problem import Device, Problem
 from partc.plan.shared.evaluate import evaluate_shared
 from partc.plan.shared.members import disk_use, kept_bytes
+from partc.plan.stages import devices_in
 from partc.plan.survive.words import loss_text
 from partc.plan.values import say_value
 
@@ -52,10 +53,9 @@ def survive_in_groups(
     Raises:
         PlanError: a loss could be survived if there were more storage.
     """
-    names = list(dict.fromkeys(name for some in phases.values() for stage in some for name in stage.devices))
     taken = dict(disk_use(problem, phases))
     losses, total = list[Loss](), 0.0
-    for lost in names:
+    for lost in devices_in(phases):
         if lost == problem.source:
             continue
         left = _left(problem, phases, lost, taken)
@@ -70,7 +70,7 @@ def survive_in_groups(
 def _again(problem: Problem, lost: str, loss: Loss, earlier: Sequence[Loss]) -> Loss:
     """The loss with the plan of an earlier one, if that is as good and does without the device."""
     for other in earlier:
-        names = {name for some in other.phases.values() for stage in some for name in stage.devices}
+        names = devices_in(other.phases)
         if other.value is None or lost in names:
             continue
         if loss.value is None or cost_of(problem, other.value) <= cost_of(problem, loss.value):
@@ -116,7 +116,6 @@ def _loss(
     disk = dict(disk_use(left, phases))
     known = [count / reads[name] for name, count in disk.items() if name in reads]
     load_s = max(known) if len(known) == len(disk) else None
-    names = list(dict.fromkeys(name for some in phases.values() for stage in some for name in stage.devices))
     value = say_value(problem, evaluation.value)
     return Loss(
         device=lost,
@@ -124,7 +123,7 @@ def _loss(
         value=evaluation.value,
         bytes=disk,
         load_s=load_s,
-        text=loss_text(lost, value, names, disk, load_s, same_tokens=False),
+        text=loss_text(lost, value, devices_in(phases), disk, load_s, same_tokens=False),
         predicted=evaluation.predicted,
     )
 
