@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "core/device.hpp"
-#include "core/sampling.hpp"
+#include "core/device/device.hpp"
+#include "core/device/sampling.hpp"
 #include "format/codec.hpp"
 #include "format/json.hpp"
 #include "format/msgpack.hpp"

@@ -11,7 +11,7 @@ from partc.plan.file import PLAN_FILE, read_plan
 from partc.plan.simulate.build import Build, read_build
 from partc.plan.simulate.case import Case, read_case
 from partc.runs.records import RUNS, RunRecord, read_record, record_files
-from partc.runtime.core.inputs import prompt_ends
+from partc.runtime.core.source.inputs import prompt_ends
 
 _RUN = "run the build first: partc run {} --prompt TEXT"
 

@@ -19,7 +19,7 @@ from partc.errors import BundleError
 from partc.format.build import Model
 from partc.format.reading import RECOMPILE
 from partc.runtime.client.results import Crossing, Result
-from partc.runtime.core.inputs import prompt_ends
+from partc.runtime.core.source.inputs import prompt_ends
 from partc.verify.compare import beside, difference, join_steps, largest
 from partc.verify.inputs import Answer, StepRequest
 from partc.verify.pieces import Crossed

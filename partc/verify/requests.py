@@ -19,7 +19,7 @@ from partc.pipeline.contract import Progress
 from partc.runtime.client.client import Client
 from partc.runtime.client.request import Request
 from partc.runtime.client.results import Crossing
-from partc.runtime.core.inputs import prompt_ends
+from partc.runtime.core.source.inputs import prompt_ends
 from partc.verify.compare import difference, join_steps, largest, same, valid_rows
 from partc.verify.expectation import Errors, Expectation, Place
 from partc.verify.inputs import (

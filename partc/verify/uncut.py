@@ -26,7 +26,7 @@ from partc.ir.graph import Graph, Part, Value
 from partc.pipeline.contract import Context, Progress, no_progress
 from partc.plan.stages import part_name
 from partc.runtime.client.results import Crossing
-from partc.runtime.core.inputs import check_tensors
+from partc.runtime.core.source.inputs import check_tensors
 from partc.runtime.engines.contract import make_engine
 
 Array = npt.NDArray[Any]

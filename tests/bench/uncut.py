@@ -10,7 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from partc.format.role import load_role
-from partc.runtime.core.inputs import prompt_ends
+from partc.runtime.core.source.inputs import prompt_ends
 from partc.runtime.engines.contract import load_engine
 from tests.bench.speed.outputs import prompt
 

@@ -87,7 +87,7 @@ from partc.runtime.core.commands import (
     Send,
     WriteRows,
 )
-from partc.runtime.core.device import Device
+from partc.runtime.core.device.device import Device
 from partc.runtime.core.events import (
     Computed,
     ComputeFailed,

@@ -1,4 +1,4 @@
-"""A device of native/src/core behind the interface of `partc.runtime.core.device.Device`."""
+"""A device of native/src/core behind the interface of `partc.runtime.core.device.device.Device`."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from partc.format.placement import placement_json
 from partc.format.role import Role
 from partc.format.safetensors import Entry, lay_out
 from partc.runtime.core.commands import Command, Send
-from partc.runtime.core.device import Device
+from partc.runtime.core.device.device import Device
 from partc.runtime.core.events import Event, Received
 from partc.runtime.core.start import Start
 from tests.format.test_kernel_plan import raw as kernels

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from partc.format.message_parts import Sampling
-from partc.runtime.core import links
-from partc.runtime.core.sampling import drawn
+from partc.runtime.core.device.sampling import drawn
+from partc.runtime.core.links import links
 from tests.golden import trace
 from tests.golden.test_protocol import PROTOCOL, played
 from tests.native.device import NativeDevice, native_sample

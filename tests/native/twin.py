@@ -15,7 +15,7 @@ from partc.format.message_parts import Problem
 from partc.format.messages import Pong
 from partc.format.role import Role
 from partc.runtime.core.commands import Command, Log
-from partc.runtime.core.device import Device
+from partc.runtime.core.device.device import Device
 from partc.runtime.core.events import Event
 from partc.runtime.core.start import Start
 from partc.runtime.virtual import node

@@ -19,7 +19,7 @@ from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
 from partc.plan.simulate.script import Script, Workflow
 from partc.runtime.core.commands import Compute, Draw, Frame
-from partc.runtime.core.schedule import Schedule
+from partc.runtime.core.source.schedule import Schedule
 from partc.runtime.core.step import Step
 from partc.runtime.virtual.ring import Ring
 from tests.runtime.roles import RINGS, null_engine, roles_of

@@ -16,15 +16,15 @@ from msgspec.structs import replace
 
 from partc.format.message_parts import Held, Reached
 from partc.format.role import Role
-from partc.runtime.core import job, source
 from partc.runtime.core.actions import Action
-from partc.runtime.core.changes import Changes, Member
-from partc.runtime.core.link import Receiver
-from partc.runtime.core.links import Links
-from partc.runtime.core.preparation import Preparation
-from partc.runtime.core.requests import Requests
-from partc.runtime.core.schedule import Schedule
-from partc.runtime.core.transfer import Transfer
+from partc.runtime.core.device.preparation import Preparation
+from partc.runtime.core.device.requests import Requests
+from partc.runtime.core.device.transfer import Transfer
+from partc.runtime.core.links.link import Receiver
+from partc.runtime.core.links.links import Links
+from partc.runtime.core.source import job, source
+from partc.runtime.core.source.changes import Changes, Member
+from partc.runtime.core.source.schedule import Schedule
 from tests.runtime.living import Life, hybrid_life, life, play
 
 Patch = AbstractContextManager[Any]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from partc.runtime.core.links import Links
+from partc.runtime.core.links.links import Links
 from tests.runtime.doubled import doubled, play
 from tests.runtime.living import Violation
 

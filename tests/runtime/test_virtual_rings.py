@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from partc.runtime.core.device.requests import Requests
 from partc.runtime.core.events import Origin
-from partc.runtime.core.link import Receiver
-from partc.runtime.core.links import Links
-from partc.runtime.core.membership import Membership
-from partc.runtime.core.requests import Requests
+from partc.runtime.core.links.link import Receiver
+from partc.runtime.core.links.links import Links
+from partc.runtime.core.links.membership import Membership
 from tests.runtime.scenarios import SCENARIOS, Ask, Restart, Scenario, Violation, calm, described, play
 
 _NO_CHECKS = list(HealthCheck)

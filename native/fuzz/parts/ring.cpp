@@ -3,7 +3,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "core/sampling.hpp"
+#include "core/device/sampling.hpp"
 #include "errors.hpp"
 #include "format/codec.hpp"
 #include "format/json.hpp"

@@ -13,7 +13,7 @@ heard: all that it sends goes through a hook, which carries it, or something els
 #include <utility>
 #include <vector>
 
-#include "core/device.hpp"
+#include "core/device/device.hpp"
 #include "engines/null.hpp"
 
 namespace partc::fuzz {

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/device.hpp"
+#include "core/device/device.hpp"
 #include "format/role.hpp"
 #include "shell/loader.hpp"
 #include "shell/sensors.hpp"

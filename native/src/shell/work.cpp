@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "core/sampling.hpp"
+#include "core/device/sampling.hpp"
 #include "errors.hpp"
 #include "shell/clock.hpp"
 

@@ -1,8 +1,8 @@
 """The right to send: for each kind of message who may send it to whom, and when.
 
 This is the one table of it. Both runners hold every message of a connection against it before anything else looks at
-the message (`partc/runtime/core/rights.py`, `native/src/core/rights.cpp`), and docs/wire.md shows it. A message outside
-its right is ignored: no process ends for it, nothing is kept of it. An answer that nobody asked for is refused as well.
+the message (`core/links/rights` of both), and docs/wire.md shows it. A message outside its right is ignored: no process
+ends for it, nothing is kept of it. An answer that nobody asked for is refused as well.
 
 `When` says what must hold besides. The direction of a connection (`FIRST`, `BACK`) is checked with the parties; the
 rest by the part that the message is for, since it alone knows.

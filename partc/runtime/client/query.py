@@ -15,7 +15,8 @@ from partc.format.messages import Submit
 from partc.format.role import Role
 from partc.runtime.client.prompts import Prompts, token_ids
 from partc.runtime.client.text import TextStream, Tokenizer
-from partc.runtime.core.inputs import (
+from partc.runtime.core.liveness import step_s
+from partc.runtime.core.source.inputs import (
     check_placeholders,
     check_prompts,
     check_tensors,
@@ -23,7 +24,6 @@ from partc.runtime.core.inputs import (
     specs_of,
     with_start,
 )
-from partc.runtime.core.liveness import step_s
 
 GREEDY = Sampling()
 

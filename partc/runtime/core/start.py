@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from partc.format.placement import Placement
-from partc.runtime.core.links import Info
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
+
+Info = Mapping[str, bool | int | float | str]
+"""Facts about a device, for whoever connects."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from partc.format.dtypes import DTYPES, Array, as_float32
 from partc.format.message_parts import Sampling
 from partc.format.messages import Measure, Measured
 from partc.format.role import Role
-from partc.runtime.core.sampling import sample
+from partc.runtime.core.device.sampling import sample
 from partc.runtime.core.step import Step, check_step
 from partc.runtime.engines.contract import make_engine
 from partc.runtime.measure.machine import waited_s

@@ -28,7 +28,7 @@ from partc.format.role import Role, load_role
 from partc.printable import printable
 from partc.runtime.core import commands, events
 from partc.runtime.core.actions import Action, Failed, Heard
-from partc.runtime.core.links import Links
+from partc.runtime.core.links.links import Links
 from partc.runtime.measure.bench import Bench
 from partc.runtime.measure.machine import machine_facts
 from partc.runtime.measure.ring import RingRunner, ring_role

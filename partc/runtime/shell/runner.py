@@ -15,7 +15,7 @@ from partc.errors import PartcError, RunError
 from partc.format.contingencies import load_contingencies
 from partc.format.role import Role, load_role
 from partc.runtime.core import commands, events
-from partc.runtime.core.device import Device
+from partc.runtime.core.device.device import Device
 from partc.runtime.core.start import Start
 from partc.runtime.shell.addresses import address_towards, first_peers, known_addresses, listen_address
 from partc.runtime.shell.keys import load_device_keys

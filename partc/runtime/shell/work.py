@@ -9,8 +9,8 @@ from typing import assert_never
 from partc.errors import RunError
 from partc.format.dtypes import Array
 from partc.runtime.core.commands import Compute, Draw, Load, ReadRows, Release, Reset, WriteRows
+from partc.runtime.core.device.sampling import drawn
 from partc.runtime.core.events import Computed, ComputeFailed, RowsRead
-from partc.runtime.core.sampling import drawn
 from partc.runtime.engines.contract import Engine
 from partc.runtime.shell.loader import Loader
 

@@ -30,7 +30,7 @@ from partc.format.role import Role
 from partc.runtime.client.greeting import client_hello
 from partc.runtime.client.results import Crossing
 from partc.runtime.core.events import Connected, Disconnected, Event, Received
-from partc.runtime.core.inputs import specs_of
+from partc.runtime.core.source.inputs import specs_of
 from partc.runtime.virtual.network import Network
 
 _GREEDY = Sampling()

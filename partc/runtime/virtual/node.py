@@ -26,7 +26,8 @@ from partc.runtime.core.commands import (
     Send,
     WriteRows,
 )
-from partc.runtime.core.device import Device
+from partc.runtime.core.device.device import Device
+from partc.runtime.core.device.sampling import drawn
 from partc.runtime.core.events import (
     Computed,
     ComputeFailed,
@@ -36,7 +37,6 @@ from partc.runtime.core.events import (
     SensorsRead,
     Tick,
 )
-from partc.runtime.core.sampling import drawn
 from partc.runtime.core.start import Start
 from partc.runtime.engines.contract import Engine
 from partc.runtime.virtual.clock import Clock

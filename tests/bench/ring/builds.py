@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from partc.format.role import source_role
-from partc.runtime.core.inputs import prompt_ends
+from partc.runtime.core.source.inputs import prompt_ends
 from tests.bench.ring.requests import PROMPT
 
 RINGS = {"uncut": ("a", 64, 128), "two": ("ab", 64, 128), "three": ("abc", 64, 128), "prompt": ("ab", 512, 8)}

@@ -15,7 +15,7 @@ from partc.format.messages import (
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Begin
 from partc.runtime.core.commands import Send
-from partc.runtime.core.schedule import Schedule
+from partc.runtime.core.source.schedule import Schedule
 from partc.runtime.core.step import Step
 from tests.runtime.core.roles import roles, submit
 

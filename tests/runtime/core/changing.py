@@ -13,7 +13,7 @@ from partc.format.messages import Message, Place, Prepare, Prepared
 from partc.format.placement import Placement, placement_frames, seal_placement
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Tell
-from partc.runtime.core.changes import Changes, Member
+from partc.runtime.core.source.changes import Changes, Member
 from tests.runtime.roles import chain, placement_of, roles_of
 
 COMPILED = chain("a p0, b p1, c p2")

@@ -12,7 +12,7 @@ from partc.format.frames import to_frame
 from partc.format.message_parts import Opening, Row, TensorSpec
 from partc.format.messages import CLIENT, AnyMessage, Data, Ready, Welcome
 from partc.runtime.core.commands import Command, Log, Send
-from partc.runtime.core.device import Device
+from partc.runtime.core.device.device import Device
 from partc.runtime.core.events import (
     Computed,
     Connected,

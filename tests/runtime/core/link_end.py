@@ -14,7 +14,7 @@ from partc.format.messages import CLIENT, Ack, AnyMessage, Data, Message, Welcom
 from partc.runtime.core.actions import Action, Failed, Greeted
 from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin, Received
-from partc.runtime.core.links import Links
+from partc.runtime.core.links.links import Links
 from partc.runtime.core.step import Step
 from tests.runtime.bundles import HIDDEN, Build, language_model
 from tests.runtime.core.roles import GREEDY, hello, roles

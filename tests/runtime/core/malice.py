@@ -11,7 +11,7 @@ from typing import Any
 from partc.format.messages import CLIENT, Message, Ready, Welcome
 from partc.format.messages.rights import RIGHTS, Party, When
 from partc.format.role import Role
-from partc.runtime.core.device import Device
+from partc.runtime.core.device.device import Device
 from partc.runtime.core.events import Connected, Event, Loaded, Origin, Received
 from partc.runtime.core.start import Start
 from tests.runtime.core.roles import hello, roles, submit

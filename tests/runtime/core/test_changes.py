@@ -1,4 +1,4 @@
-"""Changes of placement at the source, until one begins: each test is a row of the table in `core/changes.py`."""
+"""Changes of placement at the source, until one begins: each test is a row of the table in `core/source/changes.py`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from partc.errors import RunError
 from partc.format.messages import Abort, Error, Prepare
 from partc.format.placement import seal_placement
 from partc.runtime.core.actions import Broken, Hold, Mended, Replaced, Tell
-from partc.runtime.core.changes import State
 from partc.runtime.core.commands import Send
+from partc.runtime.core.source.changes import State
 from tests.runtime.core.changing import (
     CLIENT,
     INCARNATION,

@@ -1,4 +1,4 @@
-"""Changes of placement that are under way: the other rows of the table in `core/changes.py`, epochs, and time."""
+"""Changes of placement that are under way: the other rows of the table in `changes.py`, epochs, and time."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from partc.errors import RunError
 from partc.format.message_parts import Held, Problem
 from partc.format.messages import Abort, Error, Ping, Placed, Prepare
 from partc.runtime.core.actions import Adopt, Broadcast, Broken, Hold, Mended, Replaced, Tell
-from partc.runtime.core.changes import Changes, State, placed
 from partc.runtime.core.commands import Send
+from partc.runtime.core.source.changes import Changes, State, placed
 from tests.runtime.core.changing import (
     CLIENT,
     INCARNATION,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from partc.format.messages import Rows
 from partc.format.placement import seal_placement
 from partc.format.role import Role
-from partc.runtime.core.copies import Copies
+from partc.runtime.core.device.copies import Copies
 from tests.runtime.core.changing import role_of
 
 _ROWS = Rows(

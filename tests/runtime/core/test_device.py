@@ -1,4 +1,4 @@
-"""A device as a whole: each test is a row of the table in `core/device.py`, as any device has it."""
+"""A device as a whole: each test is a row of the table in `core/device/device.py`, as any device has it."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ from partc.format.messages import (
     Unready,
     Welcome,
 )
-from partc.runtime.core import device as device_module
 from partc.runtime.core.commands import Announce, Compute, Draw, Leave, Send
+from partc.runtime.core.device import device as device_module
 from partc.runtime.core.events import (
     Computed,
     ComputeFailed,

@@ -1,4 +1,4 @@
-"""The source as a whole: each test is a row of the table in `core/device.py`, as the source has it."""
+"""The source as a whole: each test is a row of the table in `core/device/device.py`, as the source has it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from partc.errors import RunError
 from partc.format.build import TensorType
 from partc.format.frames import to_frame
 from partc.format.message_parts import TensorSpec
-from partc.runtime.core.inputs import (
+from partc.runtime.core.source.inputs import (
     check_placeholders,
     check_prompts,
     check_tensors,

@@ -18,8 +18,8 @@ from partc.format.frames import to_frame
 from partc.format.message_parts import Opening, Sampling, TensorSpec
 from partc.format.messages import Crossed, Submit
 from partc.format.role import Role
-from partc.runtime.core.job import Call, Job, read_job
 from partc.runtime.core.liveness import Progress
+from partc.runtime.core.source.job import Call, Job, read_job
 from tests.runtime.bundles import EOS, LENGTH
 from tests.runtime.core.roles import GREEDY, TICKET, changed, encoder, graph, roles, submit
 

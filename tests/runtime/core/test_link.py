@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.errors import RunError
-from partc.runtime.core.link import Receiver, Sender
+from partc.runtime.core.links.link import Receiver, Sender
 
 Packet = tuple[int, int, int, str]
 

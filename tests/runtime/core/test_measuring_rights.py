@@ -6,7 +6,7 @@ import pytest
 
 from partc.format.messages import CLIENT, Join, Measure, Message
 from partc.format.messages.rights import RIGHTS, Party
-from partc.runtime.core.rights import is_right
+from partc.runtime.core.links.rights import is_right
 from tests.runtime.core.roles import roles
 
 REQUESTS: list[Message] = [

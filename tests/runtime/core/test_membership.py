@@ -1,11 +1,11 @@
-"""Whether the ring stands: each test is a cell of the table in `core/membership.py`."""
+"""Whether the ring stands: each test is a cell of the table in `core/links/membership.py`."""
 
 from __future__ import annotations
 
 from partc.format.messages import Ready
 from partc.runtime.core.actions import Action
 from partc.runtime.core.commands import Announce, Send
-from partc.runtime.core.membership import Membership, State
+from partc.runtime.core.links.membership import Membership, State
 from tests.runtime.core.roles import changed, roles
 
 PLACEMENT = bytes.fromhex(roles()["a"].placement_id)

@@ -1,4 +1,4 @@
-"""The placement that a device prepares: each test is a row of the table in `core/preparation.py`."""
+"""The placement that a device prepares: each test is a row of the table in `core/device/preparation.py`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from partc.format.messages import Abort, Commit, Prepared, Want
 from partc.format.placement import Placement, seal_placement
 from partc.runtime.core.actions import Action
 from partc.runtime.core.commands import Connect, Load, Log, Release, Send
-from partc.runtime.core.links import Links
-from partc.runtime.core.patience import Wait
-from partc.runtime.core.preparation import Preparation, State
-from partc.runtime.core.request import Script
-from partc.runtime.core.requests import Requests
+from partc.runtime.core.device.preparation import Preparation, State
+from partc.runtime.core.device.request import Script
+from partc.runtime.core.device.requests import Requests
+from partc.runtime.core.device.transfer import Transfer
+from partc.runtime.core.links.links import Links
+from partc.runtime.core.links.outages import Wait
 from partc.runtime.core.step import Step
-from partc.runtime.core.transfer import Transfer
 from tests.runtime.core.changing import (
     PATIENCE_S,
     compiled,

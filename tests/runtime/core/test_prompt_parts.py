@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from partc.errors import RunError
 from partc.format.dtypes import Array
 from partc.format.message_parts import Opening
-from partc.runtime.core.inputs import prompt_parts
+from partc.runtime.core.source.inputs import prompt_parts
 from partc.runtime.core.step import MOST_FORCED, Step
 from tests.runtime.bundles import HIDDEN, LENGTH, Build, language_model
 from tests.runtime.core.network import Network

@@ -1,4 +1,4 @@
-"""One request on one device, through all states of the table in `core/request.py`."""
+"""One request on one device, through all states of the table in `core/device/request.py`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from partc.format.program import Message, parse_program
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
-from partc.runtime.core.request import Request, Script, State
+from partc.runtime.core.device.request import Request, Script, State
 from partc.runtime.core.step import Step, shared
 from tests.runtime.bundles import HIDDEN, VOCABULARY
 from tests.runtime.core.roles import GREEDY, changed, hidden, ids_of, roles, step_of

@@ -15,8 +15,8 @@ from partc.format.program import parse_program
 from partc.format.role import Role
 from partc.runtime.core.actions import Emitted, Failed, Forward
 from partc.runtime.core.commands import Compute, Draw
-from partc.runtime.core.request import Script
-from partc.runtime.core.requests import Requests
+from partc.runtime.core.device.request import Script
+from partc.runtime.core.device.requests import Requests
 from tests.runtime.bundles import HIDDEN, Build, language_model
 from tests.runtime.core.network import Network
 from tests.runtime.core.roles import changed, hidden, ids_of, roles, step_of

@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from partc.errors import RunError
 from partc.format.message_parts import Sampling
-from partc.runtime.core.sampling import sample
+from partc.runtime.core.device.sampling import sample
 
 ROWS = hnp.arrays(
     np.float32, st.tuples(st.integers(1, 4), st.integers(1, 30)), elements=st.floats(-20, 20, width=32)

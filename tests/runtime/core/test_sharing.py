@@ -12,7 +12,7 @@ from partc.errors import RunError
 from partc.format.message_parts import Likely, Sampling
 from partc.format.messages import Cancel, Error, Token
 from partc.runtime.core.actions import Action, Begin, End, Failed
-from partc.runtime.core.schedule import Schedule
+from partc.runtime.core.source.schedule import Schedule
 from partc.runtime.core.step import Step
 from tests.runtime.core.asking import CLIENT_ROUTE, FLOOR_S, ask, emit, only, schedule_of, ticket, told
 from tests.runtime.core.roles import changed, roles

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.format.message_parts import Reuse
-from partc.runtime.core.slots import LEAST_REUSED, Slots
+from partc.runtime.core.source.slots import LEAST_REUSED, Slots
 
 LONG = tuple(range(40))
 

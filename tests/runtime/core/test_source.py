@@ -33,7 +33,7 @@ from partc.format.messages import (
 )
 from partc.format.placement import Placement
 from partc.runtime.core.commands import Command, Compute, Load, Log, Release, Send
-from partc.runtime.core.device import Device
+from partc.runtime.core.device.device import Device
 from partc.runtime.core.events import Computed, Connected, Disconnected, Event, Loaded, Origin, Received, Tick
 from partc.runtime.core.start import Start
 from tests.runtime.core.changing import compiled, frames_of, moved, role_of, without_b

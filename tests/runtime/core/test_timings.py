@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from partc.runtime.core.timings import Timing, timing_table, whole_steps
+from partc.runtime.core.device.timings import Timing, timing_table, whole_steps
 
 
 def test_the_parts_of_a_prompt_count_as_one_step() -> None:

@@ -100,7 +100,7 @@ def test_a_device_has_one_question_that_waits_for_a_sub_module() -> None:
 
 
 def test_questions_beyond_what_can_be_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("partc.runtime.core.transfer._MOST_READING", 2)
+    monkeypatch.setattr("partc.runtime.core.device.transfer._MOST_READING", 2)
     end = owner(1)
     answers = [reads(list(end.transfer.wanted("c", ROUTE, want(end=1)))) for _ in range(3)]
     assert answers == [[(0, 0, 3)], [(0, 0, 3)], []]
@@ -144,7 +144,7 @@ def test_answers_come_in_the_order_of_the_questions() -> None:
 
 def test_both_ends_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows go over whole, whatever the size of a part."""
-    monkeypatch.setattr("partc.runtime.core.transfer._PART_BYTES", 2 * 16)
+    monkeypatch.setattr("partc.runtime.core.device.transfer._PART_BYTES", 2 * 16)
     sender, taker = owner(3, (5,)), End("d")
     taker.link("a")
     store = np.arange(7 * 4, dtype=np.float32).reshape(7, 1, 4)

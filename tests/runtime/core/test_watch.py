@@ -11,7 +11,8 @@ from partc.errors import RunError
 from partc.format.messages import Watch
 from partc.format.readings import Readings
 from partc.format.status import Vitals, Work
-from partc.runtime.core.watch import Meter, Watchers
+from partc.runtime.core.meter import Meter
+from partc.runtime.core.source.watchers import Watchers
 
 VITALS = Vitals(readings=Readings())
 

@@ -14,11 +14,11 @@ from partc.format.messages import Rows, Want
 from partc.format.role import Role
 from partc.runtime.core.actions import Action
 from partc.runtime.core.commands import Send
-from partc.runtime.core.links import Links
-from partc.runtime.core.request import Script
-from partc.runtime.core.requests import Requests
+from partc.runtime.core.device.request import Script
+from partc.runtime.core.device.requests import Requests
+from partc.runtime.core.device.transfer import Transfer
+from partc.runtime.core.links.links import Links
 from partc.runtime.core.step import Step
-from partc.runtime.core.transfer import Transfer
 from tests.runtime.core.changing import PATIENCE_S, only, prepare, role_of, with_d, without_c
 from tests.runtime.core.link_end import welcome
 

@@ -1,0 +1,153 @@
+// One request on one device, from its first step to its end; the table of its states is in partc/runtime/core/device/request.py.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/actions.hpp"
+#include "core/device/timings.hpp"
+
+namespace partc::core {
+
+enum class RequestState { opening, ready, computing, waiting, idle, closed };
+
+/// What one instruction awaits, and the values that nothing after it uses, so that their memory can go.
+struct Line {
+  program::Instruction instruction;
+  std::vector<program::Message> awaits;
+  std::set<std::string> dead;
+};
+
+/// The programs of a device, and what can be known of them before any request.
+struct Script {
+  explicit Script(RolePtr role);
+
+  RolePtr role;
+  Map<std::string, std::vector<Line>> programs;
+  /// Steps that may be known before the one under way is over, and messages that those bring at most.
+  std::uint64_t most_steps = 0, most_early = 0;
+};
+
+using ScriptPtr = std::shared_ptr<const Script>;
+
+class Request;
+using RequestPtr = std::shared_ptr<Request>;
+
+/// A request as one device knows it.
+class Request {
+ public:
+  Request(ScriptPtr script, std::uint64_t number, std::uint64_t slot, messages::Sampling sampling, bool trace,
+          double idle_since);
+  /// A request that goes on from some step; `before` is what this device knew of it; null: nothing.
+  Request(ScriptPtr script, const messages::Resumption& resumption, const Request* before, double now);
+
+  const std::uint64_t number, slot;
+  RequestState state = RequestState::opening;
+  /// The steps that are over; the rows of all `steps` of them are in the states.
+  std::vector<Timing> timings;
+  std::uint64_t steps = 0;
+
+  /// (batch,) valid tokens in the cache before a step that is over, or the next one; none before the first.
+  Counts position(std::uint64_t step) const;
+  /// Go on behind rows that the slot has, before the first step.
+  void begin_behind(const std::optional<messages::Reuse>& reuse);
+  /// Take the other requests of a step that is about to begin here; all of them rest meanwhile.
+  /// Throws Error: one of them is not at that step.
+  void share(const Step& step, std::vector<RequestPtr> mates);
+  /// Whether it computes a step under way that another request shares.
+  bool shares_with(std::uint64_t other) const;
+  /// Whether the step under way is that of several requests.
+  bool shares() const { return !mates_.empty(); }
+  /// Start a step whose inputs are here (on the source), once the last one is over. Throws Error: it does not follow.
+  void begin(const Step& step, const Tensors& inputs, double now);
+  /// Take a message; on other devices than the source, the first message of a step starts it.
+  /// Throws Error: the step does not fit the request, or the message came already.
+  void deliver(const std::string& peer, const Step& step, const Tensors& values, double now, Actions& out);
+  /// Go on until something must be computed, a message is missing, or the step is over.
+  void advance(double now, Actions& out);
+  /// Take the result that `advance` asked for.
+  void computed(const std::vector<Tensor>& values, double seconds, double now);
+  void close();
+  /// (step, message) that it waits for.
+  std::optional<std::pair<std::uint64_t, program::Message>> waits_for() const;
+  /// (sub-module or `sample`, phase) of what is computed.
+  std::pair<std::string, std::string> works_at() const;
+  /// Whether the step under way has run a sub-module, or runs it.
+  bool has_begun(const std::string& submodule) const;
+  /// When the step under way began.
+  double began_s() const { return timing_.started_s; }
+
+ private:
+  struct Come {
+    Tensors values;
+    double at = 0.0;
+  };
+  struct Early {
+    std::string peer;
+    Step step;
+    Tensors values;
+  };
+
+  const Step& under_way() const;
+  void join(const Step& step, double now);
+  void start(const Step& step, const Tensors& inputs, double now);
+  void check_follows(const Step& step) const;
+  Tensors step_inputs(const Step& step) const;
+  void wake(double now);
+  /// The first message that the instruction waits for and that has not come; null: none.
+  const program::Message* awaited() const;
+  void execute(const program::Instruction& instruction, Actions& out);
+  void receive(const program::Recv& instruction);
+  void run(const program::Run& item, Actions& out);
+  bool makes_nothing(const program::Run& item, const build::Submodule& module, const Dims& dims);
+  void cut(const program::Cut& item);
+  Tensor joined_parts(const program::Join& item) const;
+  Tensor sum(const program::Names& terms) const;
+  Draw draw(const std::string& name, const Step& step) const;
+  void pass();
+  void finish(double now, Actions& out);
+  void step_was_shared(std::uint64_t step, const Timing& timing, double now);
+  bool is_early(const Step& step) const;
+  Tensors named(const program::Names& names) const;
+
+  ScriptPtr script_;
+  messages::Sampling sampling_;
+  bool trace_;
+  double idle_since_;
+  /// (batch,) valid tokens after each step of the prompt.
+  std::vector<Counts> ends_;
+  /// Phase of the last step.
+  std::string phase_;
+  /// Steps that begin here when the one before is over.
+  std::deque<std::pair<Step, Tensors>> queued_;
+  /// Messages of later steps.
+  std::vector<Early> early_;
+  // -- the step under way
+  std::optional<Step> step_;
+  const std::vector<Line>* program_ = nullptr;
+  std::size_t at_ = 0;
+  Tensors values_;
+  /// Messages that have come; and all that have been there.
+  std::map<program::Message, Come> inbox_;
+  std::set<program::Message> came_;
+  Tensors emitted_;
+  Timing timing_;
+  double ready_since_ = 0.0;
+  std::optional<double> waiting_since_;
+  /// The other requests of a shared step, in the order of their rows.
+  std::vector<RequestPtr> mates_;
+  /// Rows of an earlier request that step 0 goes on behind.
+  std::optional<messages::Reuse> reuse_;
+  /// Values of the first step that later ones read.
+  Tensors kept_;
+  /// Whether the next sub-module that runs finds the states of an earlier request.
+  bool resets_ = true;
+};
+
+}  // namespace partc::core

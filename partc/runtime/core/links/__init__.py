@@ -1,0 +1,12 @@
+"""The links of a device, and whether the ring stands.
+
+```
+link         sequence numbers, acknowledgements, sessions, epochs
+windows      frames that may be unacknowledged on a link
+headers      headers of `data`, held against the placement
+rights       whether the sender of a message may send it
+links        the handshake and the links of one device
+membership   whether the ring stands: loading, joining, complete, degraded
+outages      devices and links that are down, and how long a ring waits for them
+```
+"""
