@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from partc.runtime.core.device.request import Request
+from partc.runtime.core.device.execution import Execution
 from tests.golden.shell import ROOT
 from tests.golden.trace import play
 from tests.golden.trace_messages import KINDS, print_message, read_message

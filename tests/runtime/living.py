@@ -354,8 +354,8 @@ def _check_healed(life: Life, ring: Ring) -> None:
     source = ring.nodes[ring.source].device.source
     assert source is not None
     schedule = source.schedule
-    if len(schedule._slots._free) != schedule.role.model.max_requests:
-        raise Violation(f"free slots {schedule._slots._free}, running {schedule.jobs()}")
+    if schedule.queue.free_slots != schedule.role.model.max_requests:
+        raise Violation(f"free slots {schedule.queue.free_slots}, running {list(schedule.queue)}")
 
 
 def _submit(ring: Ring, ask: Ask, asked: dict[Ask, Answer], shares: bool) -> None:

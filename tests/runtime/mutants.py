@@ -17,13 +17,14 @@ from msgspec.structs import replace
 from partc.format.message_parts import Held, Reached
 from partc.format.role import Role
 from partc.runtime.core.actions import Action
+from partc.runtime.core.device.fetches import Fetches
 from partc.runtime.core.device.preparation import Preparation
 from partc.runtime.core.device.requests import Requests
-from partc.runtime.core.device.transfer import Transfer
 from partc.runtime.core.links.link import Receiver
-from partc.runtime.core.links.links import Links
+from partc.runtime.core.links.outgoing import Outgoing
 from partc.runtime.core.source import job, source
-from partc.runtime.core.source.changes import Changes, Member
+from partc.runtime.core.source.changes import Changes
+from partc.runtime.core.source.members import Member, Members
 from partc.runtime.core.source.schedule import Schedule
 from tests.runtime.living import Life, hybrid_life, life, play
 
@@ -65,7 +66,7 @@ def _all() -> Mapping[str, tuple[list[Patch], int]]:
     return {
         "no incarnation": (
             [
-                patch.object(Links, "_hello", _nameless_hello),
+                patch.object(Outgoing, "_hello", _nameless_hello),
                 patch.object(Changes, "greeted", _nameless_greeting),
                 patch.object(Changes, "prepared", _nameless_prepared),
                 patch.object(Preparation, "commit", _for_anybody),
@@ -79,15 +80,15 @@ def _all() -> Mapping[str, tuple[list[Patch], int]]:
         "amnesia that lies": ([patch.object(Preparation, "_have", _lies)], 3000),
         "rows without their request": (
             [
-                patch.object(Transfer, "_fetch", _of_the_slot),
-                patch.object(Transfer, "forget", _nothing),
-                patch.object(Transfer, "reset", _nothing),
+                patch.object(Fetches, "_fetch", _of_the_slot),
+                patch.object(Fetches, "forget", _nothing),
+                patch.object(Fetches, "reset", _nothing),
             ],
             3000,
         ),
         "COMMIT not repeated": (
             [
-                patch.object(Changes, "_has_forgotten", _by_life_alone),
+                patch.object(Members, "has_forgotten", _by_life_alone),
                 patch.object(Changes, "begin_anew", _no_actions),
             ],
             3000,
@@ -105,9 +106,9 @@ def _of_hybrids() -> Mapping[str, Patch]:
     }
 
 
-_hello, _greeted, _prepared = Links._hello, Changes.greeted, Changes.prepared
+_hello, _greeted, _prepared = Outgoing._hello, Changes.greeted, Changes.prepared
 _commit, _accept, _emitted = Preparation.commit, Receiver.accept, Schedule.emitted
-_fetch, _watermark = Transfer._fetch, source._watermark
+_fetch, _watermark = Fetches._fetch, source._watermark
 
 
 def _nothing(self: object, *_: object) -> None:
@@ -118,7 +119,7 @@ def _no_actions(self: object, *_: object) -> Iterator[Action]:
     return iter(())
 
 
-def _nameless_hello(self: Links, out: Any) -> Any:
+def _nameless_hello(self: Outgoing, out: Any) -> Any:
     return replace(_hello(self, out), incarnation=0)
 
 
@@ -156,7 +157,7 @@ def _in_rows(self: Requests, submodules: Sequence[str]) -> Iterator[Held]:
 
 def _always_new(self: Schedule, step: Any, values: Any, now: float) -> Any:
     """Whatever is drawn is told."""
-    found = self._running.get(step.request)
+    found = self.queue.runs(step.request)
     if found is None or step.step >= found.reached:
         return _emitted(self, step, values, now)
     known = found.drawn
@@ -186,7 +187,7 @@ def _lies(self: Preparation, role: Role) -> tuple[Held, ...]:
     )
 
 
-def _of_the_slot(self: Transfer, reached: Reached, submodule: str, message: Any, now: float) -> Any:
+def _of_the_slot(self: Fetches, reached: Reached, submodule: str, message: Any, now: float) -> Any:
     """Rows that another request left in the slot count."""
     for (_, name), fetch in list(self._fetches.items()):
         if name == submodule and fetch.reached.slot == reached.slot and fetch.have:
@@ -196,9 +197,9 @@ def _of_the_slot(self: Transfer, reached: Reached, submodule: str, message: Any,
     return _fetch(self, reached, submodule, message, now)
 
 
-def _by_life_alone(self: Changes, device: str) -> bool:
-    member = self.members[device]
-    return member.incarnation != self._in_force.get(device, member.incarnation)
+def _by_life_alone(self: Members, device: str) -> bool:
+    life = self.life(device)
+    return life != self._lives.get(device, life)
 
 
 def _own_epoch_alone(self: Changes, device: str, member: Member) -> None:

@@ -261,15 +261,15 @@ def _check_quiet(ring: Ring) -> None:
     ring.run(ring.clock.now + _QUIET_S)
     for name, node in ring.nodes.items():
         device = node.device
-        kept = [peer for peer, out in device.links._out.items() if list(out.sender.unacknowledged())]
+        kept = device.links.outgoing.unacknowledged
         if device.has_requests or kept or device.deadline is not None:
             doing = device.requests.doing()
             raise Violation(f"{name} is not quiet: {doing}, frames for {kept}, alarm {device.deadline}")
     source = ring.nodes[ring.source].device.source
     assert source is not None
     schedule = source.schedule
-    if schedule.jobs() or len(schedule._slots._free) != schedule.role.model.max_requests:
-        raise Violation(f"the source keeps {schedule.jobs()}, free slots {schedule._slots._free}")
+    if list(schedule.queue) or schedule.queue.free_slots != schedule.role.model.max_requests:
+        raise Violation(f"the source keeps {list(schedule.queue)}, free slots {schedule.queue.free_slots}")
 
 
 # -- all scenarios

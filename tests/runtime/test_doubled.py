@@ -21,7 +21,7 @@ def test_one_loss_is_one_loss_whatever_else_stands() -> None:
 
 def _greeted_again(self: Links, name: str) -> Iterator[Any]:
     """A life before counts again, and nobody asks whether it still runs."""
-    former = [found for found in self._greetings.values() if found[1].name == name]
+    former = self.callers.greeted_before(name)
     if former:
         yield from self._welcome(*former[-1])
 

@@ -144,7 +144,7 @@ def test_a_device_that_starts_again_has_another_incarnation_and_higher_numbers()
     later = ring.nodes["a"].device
     assert later.links.incarnation != former.links.incarnation
     assert former.source is not None and later.source is not None
-    assert later.source.schedule.next_number > former.source.schedule.next_number
+    assert later.source.schedule.queue.next_number > former.source.schedule.queue.next_number
     answer = ring.client.submit([[1, 2]], 3)
     ring.run(9.0, until=lambda: answer.done)
     assert answer.result is not None

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from partc.runtime.core.device.requests import Requests
 from partc.runtime.core.events import Origin
+from partc.runtime.core.links.callers import Callers
 from partc.runtime.core.links.link import Receiver
-from partc.runtime.core.links.links import Links
 from partc.runtime.core.links.membership import Membership
 from tests.runtime.scenarios import SCENARIOS, Ask, Restart, Scenario, Violation, calm, described, play
 
@@ -80,20 +80,20 @@ def _former_lives_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Either of the two keeps them out; so it takes both to let them in.
     """
-    accept, name_of = Receiver.accept, Links._name_of
+    accept, name_of = Receiver.accept, Callers.name_of
     known: dict[tuple[int, Origin], str] = {}
 
     def any_session(self: Receiver[Any], epoch: int, session: int, seq: int, frame: Any) -> list[Any]:
         return accept(self, epoch, self.session or 0, seq, frame)
 
-    def any_route(self: Links, origin: Origin) -> str | None:
+    def any_route(self: Callers, origin: Origin) -> str | None:
         name = name_of(self, origin)
         if name is not None:
             known[id(self), origin] = name
         return name or known.get((id(self), origin))
 
     monkeypatch.setattr(Receiver, "accept", any_session)
-    monkeypatch.setattr(Links, "_name_of", any_route)
+    monkeypatch.setattr(Callers, "name_of", any_route)
 
 
 def _no_order(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from partc.format.role import Role
 from partc.runtime.core.actions import Action, Begin
 from partc.runtime.core.commands import Send
 from partc.runtime.core.source.schedule import Schedule
+from partc.runtime.core.start import Start
 from partc.runtime.core.step import Step
 from tests.runtime.core.roles import roles, submit
 
@@ -33,15 +34,10 @@ def schedule_of(
     linger_s: float = 0.0,
 ) -> Schedule:
     """The first request has the number 100; the ring is complete unless a test says otherwise."""
-    return Schedule(
-        role or roles()["a"],
-        FLOOR_S,
-        rejoin_s,
-        linger_s,
-        next_number=100,
-        incomplete_since=0.0,
-        absent=absent,
-    )
+    start = Start(0, first_request=100, patience_s=FLOOR_S, rejoin_s=rejoin_s, linger_s=linger_s)
+    schedule = Schedule.of(role or roles()["a"], start, 0.0)
+    schedule.absent = absent
+    return schedule
 
 
 def ticket(number: int) -> bytes:

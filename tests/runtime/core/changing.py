@@ -13,7 +13,8 @@ from partc.format.messages import Message, Place, Prepare, Prepared
 from partc.format.placement import Placement, placement_frames, seal_placement
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Tell
-from partc.runtime.core.source.changes import Changes, Member
+from partc.runtime.core.source.changes import Changes
+from partc.runtime.core.source.members import Member
 from tests.runtime.roles import chain, placement_of, roles_of
 
 COMPILED = chain("a p0, b p1, c p2")
@@ -147,13 +148,13 @@ def review(changes: Changes, now: float = 1.0, absent: tuple[str, ...] = ()) -> 
 
 def lose(changes: Changes, device: str) -> list[Action]:
     """A device is lost."""
-    changes.gone(device)
+    changes.members.gone(device)
     return review(changes, absent=(device,))
 
 
 def restart(changes: Changes, device: str, incarnation: int = 9, epoch: int = 0) -> list[Action]:
     """A device is back without its memory."""
-    changes.gone(device)
+    changes.members.gone(device)
     greet(changes, device, incarnation, epoch)
     return review(changes)
 
@@ -169,7 +170,7 @@ def answer(changes: Changes, *devices: str, at_rest: bool = False, now: float = 
     return [
         action
         for device in devices
-        for action in changes.prepared(device, prepared(1, changes.members[device].incarnation), at_rest, now)
+        for action in changes.prepared(device, prepared(1, changes.members.life(device)), at_rest, now)
     ]
 
 

@@ -66,7 +66,7 @@ class End:
 
     def out(self, peer: str, step: Step, names: tuple[str, ...], arrays: Sequence[Array]) -> Send:
         """Values that leave at once."""
-        send = self.links.send(peer, step, names, arrays)
+        send = self.links.outgoing.send(peer, step, names, arrays)
         assert send is not None
         return send
 

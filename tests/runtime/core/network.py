@@ -10,9 +10,9 @@ from partc.format.dtypes import Array
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Failed, Forward
 from partc.runtime.core.commands import Compute, Draw
-from partc.runtime.core.device.request import Script
 from partc.runtime.core.device.requests import Requests
 from partc.runtime.core.device.sampling import drawn
+from partc.runtime.core.device.script import Script
 from partc.runtime.core.step import Step
 from partc.runtime.engines.contract import Engine, load_engine
 from tests.runtime.core.roles import ids_of, step_of

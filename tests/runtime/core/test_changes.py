@@ -77,7 +77,7 @@ def test_settled_a_return_without_memory() -> None:
 
 def test_settled_a_return_with_memory() -> None:
     changes = standing()
-    changes.gone("b")
+    changes.members.gone("b")
     greet(changes, "b", INCARNATION["b"], 0)
     assert review(changes) == []
     assert changes.state is State.SETTLED
@@ -86,10 +86,10 @@ def test_settled_a_return_with_memory() -> None:
 def test_settled_nothing_is_to_be_remembered() -> None:
     """No request is in flight, so a new life that has the placement in force can take its place at once."""
     changes = standing()
-    changes.gone("b")
+    changes.members.gone("b")
     greet(changes, "b", 9, 0)
     assert list(changes.review((), (), 1.0)) == []
-    assert changes.remembers("b", 9)
+    assert changes.members.remembers("b", 9)
 
 
 def test_settled_a_device_that_had_no_commit() -> None:
@@ -97,7 +97,7 @@ def test_settled_a_device_that_had_no_commit() -> None:
     changes = standing()
     restart(changes, "b")
     answer(changes, "a", "b", "c")
-    changes.gone("c")
+    changes.members.gone("c")
     greet(changes, "c", INCARNATION["c"], epoch=0)
     actions = list(changes.review((), (), 3.0))
     assert asked(actions) == {"a", "b", "c"}

@@ -10,7 +10,8 @@ from partc.format.message_parts import Held, Problem
 from partc.format.messages import Abort, Error, Ping, Placed, Prepare
 from partc.runtime.core.actions import Adopt, Broadcast, Broken, Hold, Mended, Replaced, Tell
 from partc.runtime.core.commands import Send
-from partc.runtime.core.source.changes import Changes, State, placed
+from partc.runtime.core.source.change import placed
+from partc.runtime.core.source.changes import Changes, State
 from tests.runtime.core.changing import (
     CLIENT,
     INCARNATION,
@@ -51,7 +52,7 @@ def test_preparing_all_are_prepared_for_what_makes_good_a_loss() -> None:
     )
     assert (adopt.wish, adopt.stopped_s) == (None, 3.0)
     assert changes.state is State.SETTLED
-    assert changes.remembers("b", 9)
+    assert changes.members.remembers("b", 9)
 
 
 def test_preparing_all_are_prepared_for_a_wish() -> None:
@@ -115,7 +116,7 @@ def test_preparing_a_device_that_is_no_participant_does_not_matter() -> None:
     changes = standing(without_b())
     lose(changes, "b")
     greet(changes, "d", 4, 0)
-    changes.gone("d")
+    changes.members.gone("d")
     assert review(changes) == []
 
 
@@ -187,7 +188,7 @@ def test_stopping_a_participant_is_lost() -> None:
     """Nothing was cut short: the placement in force goes on where it can."""
     changes = stopping()
     greet(changes, "c", INCARNATION["c"], 0)
-    changes.stalled(["c"])
+    changes.members.suspect(["c"])
     actions = review(changes)
     assert set(told(Abort, actions)) == {"a", "b", "c"}
     assert len(only(Send, actions)) == 1, "the client is told"
@@ -287,7 +288,7 @@ def test_a_silent_participant_counts_as_lost() -> None:
 
 def test_a_device_that_was_missed_is_back_when_it_answers() -> None:
     changes = standing()
-    changes.stalled(["b"])
+    changes.members.suspect(["b"])
     assert review(changes) == [Broken(("b",))]
     assert changes.due is not None, "it is asked for a sign of life"
     assert changes.answered("b", 2.0)

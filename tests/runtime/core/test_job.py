@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from partc.errors import RunError
+from partc.errors import InternalError, RunError
 from partc.format.build import TensorType
 from partc.format.dtypes import DTYPES, Array
 from partc.format.frames import to_frame
@@ -19,7 +19,9 @@ from partc.format.message_parts import Opening, Sampling, TensorSpec
 from partc.format.messages import Crossed, Submit
 from partc.format.role import Role
 from partc.runtime.core.liveness import Progress
-from partc.runtime.core.source.job import Call, Job, read_job
+from partc.runtime.core.source import job as job_module
+from partc.runtime.core.source.job import FOLLOWING, Call, Job, State
+from partc.runtime.core.source.reading import read_job
 from tests.runtime.bundles import EOS, LENGTH
 from tests.runtime.core.roles import GREEDY, TICKET, changed, encoder, graph, roles, submit
 
@@ -343,3 +345,24 @@ def test_known_tokens_are_forced() -> None:
 def test_known_tokens_that_cannot_be(known: tuple[tuple[int, ...], ...], message: str) -> None:
     with pytest.raises(RunError, match=message):
         read(submit([1, 2], max_new_tokens=5, known=known))
+
+
+def test_the_table_of_states_is_that_of_the_docstring() -> None:
+    rows = [
+        line.strip("| ").split(" | ") for line in (job_module.__doc__ or "").splitlines() if line[:2] == "| "
+    ]
+    told = {State(row[0]): row[2].split(", ") if len(row) > 2 and row[2] else [] for row in rows[2:]}
+    assert told == {state: [each.value for each in following] for state, following in FOLLOWING.items()}
+
+
+@pytest.mark.parametrize("before", State)
+@pytest.mark.parametrize("after", State)
+def test_a_request_goes_from_state_to_state_by_the_table(before: State, after: State) -> None:
+    job = read(submit([1, 2]))
+    job.state = before
+    if after in FOLLOWING[before]:
+        job.become(after)
+        assert job.state is after
+    else:
+        with pytest.raises(InternalError, match=f"cannot be {after.value}"):
+            job.become(after)

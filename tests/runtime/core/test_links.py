@@ -163,16 +163,16 @@ def test_acknowledged_by_number_or_by_time() -> None:
     for seq in range(8):
         assert [type(action) for action in end.data(seq)] == [Delivered]
     assert end.acknowledged() == [], "the device has more urgent work"
-    assert end.links.due == 0.0
-    end.take(end.links.acknowledgements(0.0))
+    assert end.links.incoming.due == 0.0
+    end.take(end.links.incoming.acknowledgements(0.0))
     assert end.acknowledged() == [8]
-    assert end.links.due is None
+    assert end.links.incoming.due is None
     end.data(8)
-    due = end.links.due
+    due = end.links.incoming.due
     assert due == 0.1
-    end.take(end.links.acknowledgements(due - 0.01))
+    end.take(end.links.incoming.acknowledgements(due - 0.01))
     assert end.acknowledged() == [8]
-    end.take(end.links.acknowledgements(due))
+    end.take(end.links.incoming.acknowledgements(due))
     assert end.acknowledged() == [8, 9]
 
 
@@ -180,7 +180,7 @@ def test_frames_of_another_epoch_get_no_acknowledgement() -> None:
     end = End()
     for seq in range(20):
         assert end.data(seq, epoch=1) == []
-    assert end.links.due is None
+    assert end.links.incoming.due is None
     assert [type(action) for action in end.data(0)] == [Delivered], "the one in force goes on"
 
 
@@ -307,11 +307,11 @@ def test_values_wait_for_a_link() -> None:
     """Nothing leaves while none stands; once one does, all that has waited does, in order."""
     end = End()
     for step in range(2):
-        assert end.links.send("c", step_of(0, step), ("hidden_2",), [ZEROS]) is None
+        assert end.links.outgoing.send("c", step_of(0, step), ("hidden_2",), [ZEROS]) is None
     assert end.link("c") == [Linked("c")]
     assert [item.message.seq for item in end.sent if isinstance(item.message, Data)] == [0, 1]
     end.take(end.links.disconnected("c"))
-    assert end.links.send("c", step_of(0, 2), ("hidden_2",), [ZEROS]) is None
+    assert end.links.outgoing.send("c", step_of(0, 2), ("hidden_2",), [ZEROS]) is None
     end.sent.clear()
     end.link("c", expected=2)
     assert [item.message.seq for item in end.sent if isinstance(item.message, Data)] == [2]
@@ -403,7 +403,7 @@ def test_both_ends_of_a_link_have_room_for_all_messages_of_a_step() -> None:
 def test_answers_to_nothing(message: AnyMessage, origin: Origin, expected: str) -> None:
     end = End()
     if isinstance(message, Ack):
-        message = Ack(session=end.links._out["c"].sender.session, epoch=0, seq=1)
+        message = Ack(session=end.links.outgoing._links["c"].sender.session, epoch=0, seq=1)
     failed = failure(end.receive(message, origin=origin))
     assert failed.request is None
     assert expected in failed.error.message

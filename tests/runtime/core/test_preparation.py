@@ -14,8 +14,8 @@ from partc.format.placement import Placement, seal_placement
 from partc.runtime.core.actions import Action
 from partc.runtime.core.commands import Connect, Load, Log, Release, Send
 from partc.runtime.core.device.preparation import Preparation, State
-from partc.runtime.core.device.request import Script
 from partc.runtime.core.device.requests import Requests
+from partc.runtime.core.device.script import Script
 from partc.runtime.core.device.transfer import Transfer
 from partc.runtime.core.links.links import Links
 from partc.runtime.core.links.outages import Wait
@@ -54,7 +54,7 @@ class End:
     def link(self, peer: str) -> list[Action]:
         """A connection that this device opened is welcomed."""
         list(self.links.connected(peer))
-        self.links._welcomed(peer, welcome(peer))
+        self.links.outgoing.welcomed(peer, welcome(peer))
         return list(self.end.look(1.0))
 
     def prepare(
@@ -204,7 +204,7 @@ def test_fetching_rows() -> None:
     assert isinstance(want.message, Want)
     assert (want.origin, want.message.submodule, want.message.request) == ("c", "p2", 40)
     assert end.end.is_fetching
-    end.transfer.look(1.0 + PATIENCE_S)
+    end.transfer.fetches.look(1.0 + PATIENCE_S)
     assert the(list(end.end.look(6.0))).have == ()
 
 

@@ -147,7 +147,7 @@ def test_closing_in_the_middle_of_a_prompt(model: Model) -> None:
     net.settle()
     assert net.tokens == {}
     assert net.doing() == {"idle"}
-    assert not any(requests.any_open for requests in net.requests.values())
+    assert not any(requests.in_flight for requests in net.requests.values())
 
 
 def test_parts_must_follow(model: Model) -> None:

@@ -14,7 +14,8 @@ from partc.format.program import Message, parse_program
 from partc.format.role import Role
 from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
-from partc.runtime.core.device.request import Request, Script, State
+from partc.runtime.core.device.request import Request, State
+from partc.runtime.core.device.script import Script
 from partc.runtime.core.step import Step, shared
 from tests.runtime.bundles import HIDDEN, VOCABULARY
 from tests.runtime.core.roles import GREEDY, changed, hidden, ids_of, roles, step_of

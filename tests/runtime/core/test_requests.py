@@ -15,8 +15,8 @@ from partc.format.program import parse_program
 from partc.format.role import Role
 from partc.runtime.core.actions import Emitted, Failed, Forward
 from partc.runtime.core.commands import Compute, Draw
-from partc.runtime.core.device.request import Script
 from partc.runtime.core.device.requests import Requests
+from partc.runtime.core.device.script import Script
 from tests.runtime.bundles import HIDDEN, Build, language_model
 from tests.runtime.core.network import Network
 from tests.runtime.core.roles import changed, hidden, ids_of, roles, step_of
@@ -177,7 +177,7 @@ def test_messages_of_a_closed_request_are_dropped(net: Network) -> None:
     net.settle()
     assert net.tokens == {}
     assert net.doing() == {"idle"}
-    assert not any(requests.any_open for requests in net.requests.values())
+    assert not any(requests.in_flight for requests in net.requests.values())
 
 
 def test_timings_of_a_request_whose_slot_is_taken_before_its_end_is_told_of() -> None:
@@ -210,9 +210,9 @@ def test_a_failure_ends_what_it_concerns() -> None:
 def test_all_requests_end(net: Network) -> None:
     for request in range(3):
         net.open(request)
-    assert net.source.any_open
+    assert net.source.in_flight
     net.source.close_all()
-    assert not net.source.any_open
+    assert not net.source.in_flight
     assert net.source.next_request == 3
 
 
@@ -223,14 +223,14 @@ def test_later_steps_of_an_unknown_request_are_dropped() -> None:
     requests = requests_of("b")
     assert list(requests.deliver("a", step_of(0, 1), hidden("hidden_1", 1), 1.0)) == []
     assert list(requests.advance(1.0)) == []
-    assert not requests.any_open
+    assert not requests.in_flight
 
 
 def test_the_source_opens_nothing_for_a_message(net: Network) -> None:
     """After a restart, it is sent what its former life had not acknowledged."""
     net.source.opens = False
     net.put("a", "c", step_of(0, 0), TOKEN)
-    assert not net.source.any_open
+    assert not net.source.in_flight
     net.open(1)
     net.settle()
     with pytest.raises(RunError, match="has not begun"):
@@ -243,7 +243,7 @@ def test_a_step_that_opens_nothing_cannot_begin_a_request() -> None:
     assert isinstance(failed, Failed)
     assert failed.request == 4
     assert "does not open it" in failed.error.message
-    assert not requests.any_open
+    assert not requests.in_flight
 
 
 # -- order of steps
@@ -350,12 +350,12 @@ def test_requests_that_were_over_before_this_device_heard_of_them() -> None:
     requests = requests_of("b")
     requests.deliver("a", step_of(2, 0, slot=2), hidden("hidden_1"), 1.0)
     requests.close_below(5)
-    assert not requests.any_open
+    assert not requests.in_flight
     assert requests.deliver("a", step_of(4, 0, slot=1), hidden("hidden_1"), 1.0) == []
-    assert not requests.any_open
+    assert not requests.in_flight
     assert requests.next_request == 5
     requests.deliver("a", step_of(5, 0, slot=1), hidden("hidden_1"), 1.0)
-    assert requests.any_open
+    assert requests.in_flight
 
 
 def test_doing_names_what_is_awaited(net: Network) -> None:

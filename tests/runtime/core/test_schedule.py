@@ -53,16 +53,16 @@ def test_a_prompt_in_parts_begins_with_all_of_them() -> None:
 def test_requests_wait_for_a_complete_ring() -> None:
     schedule = schedule_of(absent=("c",))
     assert ask(schedule) == []
-    assert list(schedule.pump(1.0)) == []
+    assert list(schedule.open_waiting(1.0)) == []
     schedule.absent = ()
-    assert begun(schedule.pump(2.0)).request == 100
+    assert begun(schedule.open_waiting(2.0)).request == 100
 
 
 def test_numbers_grow_beyond_those_that_devices_know() -> None:
     """The clock that gave the first one may have been set back."""
     schedule = schedule_of()
-    schedule.seen(500)
-    schedule.seen(300)
+    schedule.queue.raise_next_number(500)
+    schedule.queue.raise_next_number(300)
     assert begun(ask(schedule)).request == 500
 
 
@@ -100,7 +100,7 @@ def test_ends_are_kept_for_a_while_and_not_too_many() -> None:
     for number, cause in ((5, "refused"), (6, "input"), (69, "input")):
         (error,) = told(Error, list(schedule.resume(b"back", Resume(ticket=ticket(number), from_step=0))))
         assert error.problem.cause == cause, number
-    list(schedule.look(31.0))
+    list(schedule.check_deadlines(31.0))
     (error,) = told(Error, list(schedule.resume(b"back", Resume(ticket=ticket(69), from_step=0))))
     assert error.problem.cause == "refused"
 
@@ -133,8 +133,10 @@ def test_later_tokens_are_told_when_there_is_time() -> None:
     second = begun(emit(schedule, first, 4))
     actions = emit(schedule, second, 5)
     assert told(Token, actions) == []
-    assert told(Token, schedule.tell()) == [Token(ticket=ticket(1), step=1, tokens=(5,), finish=("",))]
-    assert list(schedule.tell()) == []
+    assert told(Token, schedule.clients.flush_tokens()) == [
+        Token(ticket=ticket(1), step=1, tokens=(5,), finish=("",))
+    ]
+    assert list(schedule.clients.flush_tokens()) == []
 
 
 def test_a_source_without_other_devices_tells_at_once() -> None:
@@ -160,7 +162,7 @@ def test_a_sequence_that_ended_has_no_more_tokens() -> None:
 def test_values_of_an_unknown_request_are_ignored() -> None:
     schedule = schedule_of()
     step = begun(ask(schedule))
-    list(schedule.away(CLIENT_ROUTE, 0.0))
+    list(schedule.client_disconnected(CLIENT_ROUTE, 0.0))
     assert emit(schedule, step, 4) == []
 
 
@@ -193,8 +195,8 @@ def test_a_request_ends_when_all_devices_have_reported() -> None:
 def test_a_device_that_does_not_report_is_not_waited_for_long() -> None:
     schedule = schedule_of()
     emit(schedule, begun(ask(schedule, max_new_tokens=1)), 4, now=2.0)
-    assert told(Result, schedule.look(2.5)) == []
-    assert told(Result, schedule.look(3.3)) != [], "1 s, and up to 0.25 s late"
+    assert told(Result, schedule.check_deadlines(2.5)) == []
+    assert told(Result, schedule.check_deadlines(3.3)) != [], "1 s, and up to 0.25 s late"
     assert list(schedule.reported(timings(100, "b"), (), 4.0)) == []
 
 
@@ -241,14 +243,14 @@ def test_a_request_is_cancelled(state: str) -> None:
     actions = list(schedule.cancel(CLIENT_ROUTE, Cancel(ticket=ticket(1)), 1.0))
     assert [error.problem.message for error in told(Error, actions)] == ["the request was cancelled"]
     assert only(End, actions) == ([] if state == "waiting" else [End(100, report=False)])
-    assert list(schedule.away(CLIENT_ROUTE, 1.0)) == []
+    assert list(schedule.client_disconnected(CLIENT_ROUTE, 1.0)) == []
 
 
 def test_all_requests_of_a_client_that_went_away() -> None:
     schedule = schedule_of()
     for number in range(5):
         ask(schedule, number, origin=b"client 2" if number == 1 else CLIENT_ROUTE)
-    actions = list(schedule.away(CLIENT_ROUTE, 1.0))
+    actions = list(schedule.client_disconnected(CLIENT_ROUTE, 1.0))
     assert sorted(error.ticket for error in told(Error, actions)) == [ticket(n) for n in (0, 2, 3, 4)]
     assert only(Begin, actions) == [], "those that waited are gone before a slot is free"
 
@@ -287,31 +289,31 @@ def test_a_device_that_is_lost_ends_all_that_has_begun() -> None:
     for number in range(1, 5):
         ask(schedule, number)
     schedule.absent = ("b",)
-    actions = list(schedule.lost(("b",), 1.0))
+    actions = list(schedule.devices_lost(("b",), 1.0))
     errors = told(Error, actions)
     assert sorted(error.ticket for error in errors) == [ticket(n) for n in range(4)]
     assert {(error.problem.cause, error.problem.where) for error in errors} == {("lost-peer", "b")}
     assert only(Begin, actions) == []
     schedule.absent = ()
-    assert begun(schedule.pump(2.0)).request == 104
+    assert begun(schedule.open_waiting(2.0)).request == 104
 
 
 def test_a_device_that_is_lost_is_waited_for() -> None:
     schedule = schedule_of(rejoin_s=10.0)
     ask(schedule)
-    assert list(schedule.lost(("b",), 1.0)) == []
-    assert told(Error, schedule.look(10.9)) == []
-    assert list(schedule.lost(("c",), 5.0)) == [], "the wait for the first one goes on"
-    (error,) = told(Error, schedule.look(11.0))
+    assert list(schedule.devices_lost(("b",), 1.0)) == []
+    assert told(Error, schedule.check_deadlines(10.9)) == []
+    assert list(schedule.devices_lost(("c",), 5.0)) == [], "the wait for the first one goes on"
+    (error,) = told(Error, schedule.check_deadlines(11.0))
     assert error.problem.message == "b closed its connection and did not come back within 10 s"
 
 
 def test_a_device_that_is_back_is_not_waited_for() -> None:
     schedule = schedule_of(rejoin_s=10.0)
     ask(schedule)
-    list(schedule.lost(("b",), 1.0))
-    schedule.whole(9.0)
-    assert told(Error, schedule.look(13.9)) == [], "patience begins anew"
+    list(schedule.devices_lost(("b",), 1.0))
+    schedule.outage_over(9.0)
+    assert told(Error, schedule.check_deadlines(13.9)) == [], "patience begins anew"
 
 
 # -- changes of placement
@@ -336,7 +338,7 @@ def test_requests_that_are_held_at_once_wait_for_nothing() -> None:
     ask(schedule)
     schedule.hold(at_once=True)
     assert schedule.is_at_rest
-    assert told(Error, schedule.look(100.0)) == []
+    assert told(Error, schedule.check_deadlines(100.0)) == []
 
 
 def test_where_requests_are() -> None:
@@ -344,7 +346,7 @@ def test_where_requests_are() -> None:
     first = begun(ask(schedule, 1, max_new_tokens=5))
     ask(schedule, 2)
     emit(schedule, first, 4)
-    assert schedule.reached() == (Reached(100, 0, 1), Reached(101, 1, 0))
+    assert schedule.queue.reached == (Reached(100, 0, 1), Reached(101, 1, 0))
     assert schedule.first_number == 100
 
 
@@ -374,12 +376,12 @@ def test_forced_tokens_are_compared_and_not_told() -> None:
     step = begun(ask(schedule, max_new_tokens=3))
     step = begun(emit(schedule, step, 4))
     emit(schedule, step, 5)
-    list(schedule.tell())
+    list(schedule.clients.flush_tokens())
     schedule.hold(at_once=True)
     schedule.rewind(lambda _, reached: 0)
     again = begun(schedule.go_on(2.0))
     actions = emit(schedule, again, 9)
-    assert told(Token, [*actions, *schedule.tell()]) == []
+    assert told(Token, [*actions, *schedule.clients.flush_tokens()]) == []
     actions = emit(schedule, begun(actions), 5)
     actions = emit(schedule, begun(actions), 6)
     assert [token.step for token in told(Token, actions)] == [2]
@@ -403,13 +405,13 @@ def test_a_link_that_was_cut_before_a_device_is_lost() -> None:
     """While the device is waited for, nothing is due for the link: it could not be met, and time would stand still."""
     schedule = schedule_of(rejoin_s=20.0)
     ask(schedule)
-    schedule.cut([("b", "c")], 1.0)
-    list(schedule.look(1.0))
-    list(schedule.lost(("c",), 4.0))
-    assert told(Error, list(schedule.look(21.0))) == []
-    assert schedule.due is not None
-    assert schedule.due > 21.0
-    (error,) = told(Error, list(schedule.look(24.0)))
+    schedule.deadlines.links_down([("b", "c")], 1.0)
+    list(schedule.check_deadlines(1.0))
+    list(schedule.devices_lost(("c",), 4.0))
+    assert told(Error, list(schedule.check_deadlines(21.0))) == []
+    assert schedule.deadlines.due is not None
+    assert schedule.deadlines.due > 21.0
+    (error,) = told(Error, list(schedule.check_deadlines(24.0)))
     assert error.problem.where == "c"
 
 
@@ -421,13 +423,13 @@ def test_a_client_that_is_away_for_a_while() -> None:
     schedule = schedule_of(linger_s=30.0)
     step = begun(ask(schedule, max_new_tokens=4))
     step = begun(emit(schedule, step, 4))
-    assert list(schedule.away(CLIENT_ROUTE, 1.0)) == []
+    assert list(schedule.client_disconnected(CLIENT_ROUTE, 1.0)) == []
     step = begun(emit(schedule, step, 5))
-    assert list(schedule.tell()) == []
+    assert list(schedule.clients.flush_tokens()) == []
     actions = list(schedule.resume(b"client 2", Resume(ticket=ticket(1), from_step=0)))
     assert [(token.step, token.tokens) for token in told(Token, actions)] == [(0, (4,)), (1, (5,))]
     emit(schedule, step, 6)
-    assert [send.origin for send in only(Send, schedule.tell())] == [b"client 2"]
+    assert [send.origin for send in only(Send, schedule.clients.flush_tokens())] == [b"client 2"]
 
 
 def test_a_client_that_missed_nothing() -> None:
@@ -437,13 +439,13 @@ def test_a_client_that_missed_nothing() -> None:
     emit(schedule, step, 5)
     actions = only(Send, schedule.resume(b"client 2", Resume(ticket=ticket(1), from_step=2)))
     assert [send.origin for send in actions] == [CLIENT_ROUTE]
-    assert list(schedule.away(CLIENT_ROUTE, 3.0)) == [], "it has no requests any more"
+    assert list(schedule.client_disconnected(CLIENT_ROUTE, 3.0)) == [], "it has no requests any more"
 
 
 def test_the_end_of_a_request_is_kept_for_its_client() -> None:
     schedule = schedule_of(linger_s=30.0)
     ask(schedule)
-    list(schedule.away(CLIENT_ROUTE, 1.0))
+    list(schedule.client_disconnected(CLIENT_ROUTE, 1.0))
     assert told(Error, schedule.fail(Failed(100, RunError("x")), 2.0)) == []
     resume = Resume(ticket=ticket(1), from_step=0)
     (error,) = told(Error, schedule.resume(b"client 2", resume))
@@ -457,14 +459,14 @@ def test_a_client_that_stays_away(has_ended: bool) -> None:
     """Its request ends, or is forgotten if it has ended."""
     schedule = schedule_of(linger_s=3.0)
     step = begun(ask(schedule, max_new_tokens=1))
-    list(schedule.away(CLIENT_ROUTE, 1.0))
+    list(schedule.client_disconnected(CLIENT_ROUTE, 1.0))
     if has_ended:
         emit(schedule, step, 4)
         for device in ("a", "b", "c"):
             list(schedule.reported(timings(100, device), (), 1.0))
-    actions = list(schedule.look(4.0))
+    actions = list(schedule.check_deadlines(4.0))
     assert only(End, actions) == ([] if has_ended else [End(100, report=False)])
     (error,) = told(Error, schedule.resume(b"client 2", Resume(ticket=ticket(1), from_step=0)))
     assert ("not known here" if has_ended else "was away for 3 s") in error.problem.message
-    list(schedule.look(5.0))
-    assert schedule.due is None
+    list(schedule.check_deadlines(5.0))
+    assert schedule.deadlines.due is None

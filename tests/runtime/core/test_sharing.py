@@ -78,9 +78,9 @@ def test_every_request_has_its_own_token() -> None:
     schedule = sharing()
     step = shared_step(schedule, 5)
     assert [member.request for member in step.members] == [103, 104]
-    list(schedule.tell())
+    list(schedule.clients.flush_tokens())
     emit(schedule, step, 6, 7, now=2.0)
-    tokens = told(Token, list(schedule.tell()))
+    tokens = told(Token, list(schedule.clients.flush_tokens()))
     assert [(token.ticket, token.tokens) for token in tokens] == [(ticket(3), (6,)), (ticket(4), (7,))]
 
 
@@ -93,10 +93,10 @@ def test_probabilities_go_to_those_who_ask_for_them() -> None:
     flights = [step for prompt in prompts for step in steps_of(emit(schedule, prompt, 4))]
     (step,) = steps_of(emit(schedule, flights[0], 5))
     assert [member.request for member in step.members] == [103, 104]
-    list(schedule.tell())
+    list(schedule.clients.flush_tokens())
     likely = (Likely(6, -0.5),)
     emit(schedule, structs.replace(step, likely=(likely, ())), 6, 7)
-    tokens = told(Token, list(schedule.tell()))
+    tokens = told(Token, list(schedule.clients.flush_tokens()))
     assert [(token.ticket, token.likely) for token in tokens] == [(ticket(3), (likely,)), (ticket(4), ())]
 
 
@@ -157,7 +157,9 @@ def test_a_request_that_ends_while_others_compute_its_row(number: int) -> None:
     assert schedule.first_number == 103
     actions = emit(schedule, step, 6, 7, now=3.0)
     assert [end.request for end in only(End, actions)] == [100 + number]
-    assert not any(token.ticket == ticket(number) for token in told(Token, list(schedule.tell())))
+    assert not any(
+        token.ticket == ticket(number) for token in told(Token, list(schedule.clients.flush_tokens()))
+    )
 
 
 def test_the_last_request_of_a_step_takes_it_along() -> None:
@@ -177,7 +179,7 @@ def test_a_failure_ends_all_of_its_step(failed: int) -> None:
     actions = list(schedule.fail(Failed(failed, RunError("no memory")), 2.0))
     assert {error.ticket for error in told(Error, actions)} == {ticket(3), ticket(4)}
     assert {end.request for end in only(End, actions)} == {103, 104}
-    assert len(schedule.jobs()) == 3
+    assert len(list(schedule.queue)) == 3
 
 
 def test_a_failure_of_a_request_whose_client_has_gone_ends_the_others() -> None:
@@ -198,7 +200,7 @@ def test_progress_of_a_step_is_that_of_all_its_requests() -> None:
     shared_step(schedule, 5)
     cancel(schedule, 3)
     schedule.moved(103, 7.0)
-    (job,) = [job for job in schedule.jobs() if job.ticket == ticket(4)]
+    (job,) = [job for job in list(schedule.queue) if job.ticket == ticket(4)]
     assert job.progress.since == 7.0
 
 
@@ -206,7 +208,7 @@ def test_all_requests_of_a_step_that_stands_still_end() -> None:
     schedule = sharing()
     shared_step(schedule, 5)
     cancel(schedule, 3)
-    actions = list(schedule.look(100 * FLOOR_S))
+    actions = list(schedule.check_deadlines(100 * FLOOR_S))
     assert {error.problem.cause for error in told(Error, actions)} == {"stalled"}
     begun = [step.request for step in steps_of(actions)]
     assert begun == [100], "the one that had waited, which has no step under way, goes on"

@@ -41,16 +41,16 @@ def test_rows_of_all_steps() -> None:
     actions = end.came(parts=2)
     assert only(Reset, actions) == [Reset(0, {"batch": 1, "sequence": 24})]
     assert questions(actions) == [(0, 1, 1)]
-    assert list(end.transfer.held()) == []
+    assert list(end.transfer.fetches.held()) == []
     actions = end.came(part=1, parts=2, position=1, shape=(2, 1, 4))
     assert only(Reset, actions) == [], "the slot has begun anew already"
     assert questions(actions) == [(1, 0, 0)]
-    assert list(end.transfer.held()) == [Held(40, "p2", 1)]
+    assert list(end.transfer.fetches.held()) == [Held(40, "p2", 1)]
     (write,) = only(WriteRows, end.came(begin=1, end=3, position=3, shape=(2, 1, 4)))
     assert (write.submodule, write.slot, write.state, write.row, write.begin) == ("p2", 0, "p2.state", 0, 3)
     assert write.rows.shape == (2, 1, 4)
-    assert end.transfer.done
-    assert list(end.transfer.held()) == [Held(40, "p2", 3)]
+    assert end.transfer.fetches.done
+    assert list(end.transfer.fetches.held()) == [Held(40, "p2", 3)]
 
 
 def test_a_request_that_runs_here_keeps_its_slot() -> None:
@@ -74,28 +74,28 @@ def test_what_runs_here_is_not_fetched() -> None:
 def test_rows_that_nobody_has(holders: dict[str, str]) -> None:
     end = End("b")
     assert end.begin(Reached(40, 0, 3), holders=holders) == []
-    assert end.transfer.done
-    assert list(end.transfer.held()) == []
+    assert end.transfer.fetches.done
+    assert list(end.transfer.fetches.held()) == []
 
 
 def test_a_request_in_its_first_step_has_no_rows() -> None:
     end = End("b")
     end.link("c")
     assert end.begin(Reached(40, 0, 0)) == []
-    assert end.transfer.done
+    assert end.transfer.fetches.done
 
 
 def test_a_sub_module_without_states_has_all_rows() -> None:
     end = End("b", of_states(role_of("b"), "p2"))
     assert end.begin(Reached(40, 0, 3)) == []
-    assert Held(40, "p2", 3) in list(end.transfer.held())
+    assert Held(40, "p2", 3) in list(end.transfer.fetches.held())
 
 
 def test_a_state_that_steps_rewrite_does_not_come_while_they_do() -> None:
     end = rewriting()
     assert end.begin(Reached(40, 0, 3)) == []
-    assert end.transfer.done
-    assert list(end.transfer.held()) == []
+    assert end.transfer.fetches.done
+    assert list(end.transfer.fetches.held()) == []
 
 
 def test_a_state_that_steps_rewrite_comes_when_requests_stand_still() -> None:
@@ -103,11 +103,11 @@ def test_a_state_that_steps_rewrite_comes_when_requests_stand_still() -> None:
     end = rewriting()
     end.begin(Reached(40, 0, 3))
     assert questions(end.begin(Reached(40, 0, 3), stands_still=True)) == [(0, 0, 0)]
-    assert not end.transfer.done
+    assert not end.transfer.fetches.done
     (write,) = only(WriteRows, end.came(state="s", end=3, shape=(1, 1, 12)))
     assert (write.state, write.begin, write.rows.shape) == ("s", 0, (1, 1, 12))
-    assert end.transfer.done
-    assert list(end.transfer.held()) == [Held(40, "p2", 3, True)]
+    assert end.transfer.fetches.done
+    assert list(end.transfer.fetches.held()) == [Held(40, "p2", 3, True)]
     assert end.came(state="s", begin=3, end=3, shape=(1, 1, 12)) == [], "it is there"
 
 
@@ -116,13 +116,13 @@ def test_rows_come_first_and_what_steps_rewrite_behind_them() -> None:
     end = rewriting(State("p2.state", "r", "r.out", "float32", ("batch", 24, 4)))
     assert questions(end.begin(Reached(40, 0, 2))) == [(0, 0, 0)]
     end.came(end=2, shape=(4, 1, 4))
-    assert end.transfer.done
-    assert list(end.transfer.held()) == []
+    assert end.transfer.fetches.done
+    assert list(end.transfer.fetches.held()) == []
     assert questions(end.begin(Reached(40, 0, 3), stands_still=True)) == [(2, 0, 0)]
     end.came(begin=2, end=3, parts=2, position=4, shape=(1, 1, 4))
-    assert list(end.transfer.held()) == []
+    assert list(end.transfer.fetches.held()) == []
     assert end.came(begin=2, end=3, part=1, parts=2, state="s", shape=(1, 1, 12))
-    assert list(end.transfer.held()) == [Held(40, "p2", 3, True)]
+    assert list(end.transfer.fetches.held()) == [Held(40, "p2", 3, True)]
 
 
 def test_an_answer_without_what_steps_rewrite_is_not_enough() -> None:
@@ -130,7 +130,7 @@ def test_an_answer_without_what_steps_rewrite_is_not_enough() -> None:
     end = rewriting(State("p2.state", "r", "r.out", "float32", ("batch", 24, 4)))
     end.begin(Reached(40, 0, 3), stands_still=True)
     assert questions(end.came(end=3)) == [(3, 0, 0)]
-    assert list(end.transfer.held()) == []
+    assert list(end.transfer.fetches.held()) == []
 
 
 @pytest.mark.parametrize("changes", [{"position": 1}, {"shape": (2, 1, 12)}, {"shape": (1, 3, 4)}])
@@ -161,21 +161,21 @@ def test_rows_that_do_not_come() -> None:
     """They are given up after the patience since the last part."""
     end = receiver()
     end.came(now=2.0)
-    assert end.transfer.due == 2.0 + PATIENCE_S
-    end.transfer.look(6.9)
-    assert not end.transfer.done
-    end.transfer.look(7.0)
-    assert end.transfer.done
-    assert end.transfer.due is None
-    assert list(end.transfer.held()) == [Held(40, "p2", 1)], "what has come counts"
+    assert end.transfer.fetches.due == 2.0 + PATIENCE_S
+    end.transfer.fetches.look(6.9)
+    assert not end.transfer.fetches.done
+    end.transfer.fetches.look(7.0)
+    assert end.transfer.fetches.done
+    assert end.transfer.fetches.due is None
+    assert list(end.transfer.fetches.held()) == [Held(40, "p2", 1)], "what has come counts"
 
 
 def test_there_are_no_more() -> None:
     end = receiver(stands_still=True)
     end.came()
     list(end.transfer.came("c", rows(begin=1, end=1, parts=0), (), 3.0))
-    assert end.transfer.done
-    assert list(end.transfer.held()) == [Held(40, "p2", 1)]
+    assert end.transfer.fetches.done
+    assert list(end.transfer.fetches.held()) == [Held(40, "p2", 1)]
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_there_are_no_more() -> None:
 def test_rows_that_were_not_asked_for(peer: str, changes: dict[str, Any]) -> None:
     end = receiver()
     assert end.came(peer, **changes) == []
-    assert not end.transfer.done
+    assert not end.transfer.fetches.done
 
 
 def test_rows_that_come_twice() -> None:
@@ -236,7 +236,7 @@ def test_later_steps_of_the_same_change() -> None:
     """What has come stays; the same steps again are asked for again, in case the answer was lost."""
     end = receiver()
     end.came(end=3)
-    assert end.transfer.done
+    assert end.transfer.fetches.done
     assert questions(end.begin(Reached(40, 0, 4))) == [(3, 0, 0)]
     assert questions(end.begin(Reached(40, 0, 4))) == [(3, 0, 0)]
 
@@ -245,18 +245,18 @@ def test_another_change_begins_anew() -> None:
     end = receiver()
     end.came()
     assert questions(end.begin(Reached(40, 0, 3), epoch=2)) == [(0, 0, 0)]
-    assert list(end.transfer.held()) == []
+    assert list(end.transfer.fetches.held()) == []
     assert only(Reset, end.came(epoch=2)) != [], "nobody knows what became of the slot"
 
 
 def test_a_slot_that_begins_anew_forgets_its_rows() -> None:
     end = receiver()
     end.came()
-    end.transfer.reset(1)
-    assert list(end.transfer.held()) == [Held(40, "p2", 1)]
-    end.transfer.reset(0)
-    assert list(end.transfer.held()) == []
-    assert end.transfer.done
+    end.transfer.fetches.reset(1)
+    assert list(end.transfer.fetches.held()) == [Held(40, "p2", 1)]
+    end.transfer.fetches.reset(0)
+    assert list(end.transfer.fetches.held()) == []
+    assert end.transfer.fetches.done
 
 
 # -- copies
@@ -272,4 +272,4 @@ def test_rows_of_a_copy_are_written_as_far_as_steps_are_over(step: int, written:
     actions = end.begin(Reached(40, 0, step), holders={"p2": "d"})
     assert [len(write.rows) for write in only(WriteRows, actions)] == [written] * bool(written)
     assert len(only(Reset, actions)) == bool(written)
-    assert end.transfer.done
+    assert end.transfer.fetches.done

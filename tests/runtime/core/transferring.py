@@ -14,8 +14,8 @@ from partc.format.messages import Rows, Want
 from partc.format.role import Role
 from partc.runtime.core.actions import Action
 from partc.runtime.core.commands import Send
-from partc.runtime.core.device.request import Script
 from partc.runtime.core.device.requests import Requests
+from partc.runtime.core.device.script import Script
 from partc.runtime.core.device.transfer import Transfer
 from partc.runtime.core.links.links import Links
 from partc.runtime.core.step import Step
@@ -35,8 +35,8 @@ class End:
     def link(self, peer: str) -> list[Action]:
         """A connection to a peer stands, which `connect` opened or the role asks for."""
         list(self.links.connected(peer))
-        self.links._welcomed(peer, welcome(peer))
-        return list(self.transfer.linked(peer))
+        self.links.outgoing.welcomed(peer, welcome(peer))
+        return list(self.transfer.fetches.linked(peer))
 
     def open(self, steps: int, *ends: tuple[int, ...], slot: int = 0, request: int = 40) -> None:
         """A request has gone through so many steps; `ends` are the valid tokens after those of the prompt."""

@@ -40,7 +40,7 @@ hold no second `Compute`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import assert_never
 
 from partc.errors import RunError
@@ -59,7 +59,6 @@ from partc.runtime.core.actions import (
     End,
     Failed,
     Forward,
-    Frame,
     Greeted,
     Heard,
     Hold,
@@ -74,54 +73,33 @@ from partc.runtime.core.actions import (
     Tell,
 )  # fmt: skip
 from partc.runtime.core.commands import COMMANDS, Command, Compute, Leave, Send
-from partc.runtime.core.device.early import Early
-from partc.runtime.core.device.journal import NOTED, Journal
-from partc.runtime.core.device.preparation import Preparation
+from partc.runtime.core.device.inbox import Inbox
+from partc.runtime.core.device.journal import NOTED
+from partc.runtime.core.device.parts import Parts
 from partc.runtime.core.device.reports import crossed, timings
-from partc.runtime.core.device.request import Script
-from partc.runtime.core.device.requests import Requests
-from partc.runtime.core.device.transfer import Transfer
-from partc.runtime.core.device.vitals import Monitor
 from partc.runtime.core.links import membership
-from partc.runtime.core.links.links import Links
-from partc.runtime.core.links.membership import Membership
-from partc.runtime.core.links.outages import Wait
 from partc.runtime.core.liveness import soonest
-from partc.runtime.core.source.source import Source
 from partc.runtime.core.start import Start
 
 
-class Device:
+class Device(Parts):
     """One device of a ring."""
 
     def __init__(self, role: Role, start: Start, now: float) -> None:
         """Nothing is loaded or connected yet; `now` is in seconds on the clock of all later events."""
-        self.role = role
-        self.links = Links(role, start.incarnation, start.info)
-        self.membership = Membership(role, start.incarnation)
-        self.requests = Requests(Script.of(role), opens=False)
-        self.monitor = Monitor(self.links, self.requests)
-        self.journal = Journal()
-        self.transfer = Transfer(role, self.requests, self.links, start.patience_s)
-        link_wait = Wait(max(start.patience_s, start.rejoin_s))
-        self.preparation = Preparation(
-            role, start.incarnation, self.links, self.requests, self.transfer, link_wait
-        )
-        self._early = Early()
-        self.source: Source | None = None
-        if role.is_source:
-            self.source = Source.of(role, start, self.links, self.membership, now)
+        super().__init__(role, start, now)
+        self.inbox = Inbox(self)
 
     @property
     def deadline(self) -> float | None:
         """When a `Tick` is due; None: never."""
         source = None if self.source is None else self.source.due
-        return soonest(self.links.due, self.transfer.due, self.preparation.due, source)
+        return soonest(self.links.incoming.due, self.transfer.fetches.due, self.preparation.due, source)
 
     @property
     def has_requests(self) -> bool:
         """Whether a request is open here."""
-        return self.requests.any_open
+        return self.requests.in_flight > 0
 
     def on(self, event: events.Event, now: float) -> list[Command]:
         """Take an event; what is to be done now, in order."""
@@ -156,7 +134,7 @@ class Device:
                 commands.extend(self.journal.of(action, now))
             if isinstance(action, COMMANDS):
                 if isinstance(action, Compute) and action.resets:
-                    self.transfer.reset(action.slot)
+                    self.transfer.fetches.reset(action.slot)
                 commands.append(action)
             else:
                 self._carry_out(self._act(action, now), now, commands)
@@ -182,7 +160,7 @@ class Device:
             case Failed():
                 return self._failed(action, now)
             case Heard():
-                return self._heard(action, now)
+                return self.inbox.take(action, now)
             case Linked(peer, first):
                 return self._linked(peer, first, now)
             case Greeted(hello):
@@ -196,7 +174,7 @@ class Device:
             case Broadcast(message):
                 return [Send(origin, message) for origin in self.links.devices.values()]
             case Tell(device, message, frames):
-                return self._tell(device, message, frames, now)
+                return self.inbox.tell(device, message, frames, now)
             case Stalled() | Hold() | Broken() | Mended() | Replaced() | Adopt():
                 assert source is not None, "only the source decides"
                 return source.decided(action, now)
@@ -206,7 +184,7 @@ class Device:
     def _react(self, event: events.Event, now: float) -> Iterable[Action]:
         match event:
             case events.Received():
-                if self.source is not None and (greeting := self.links.greeting(event)) is not None:
+                if self.source is not None and (greeting := self.links.callers.greeting(event)) is not None:
                     self.links.first_request = self.source.first_request(greeting[1])
                 return self.links.received(event, now)
             case events.Computed(values, seconds):
@@ -221,7 +199,7 @@ class Device:
             case events.Tick():
                 return ()
             case events.RowsRead(rows):
-                return self.transfer.read(rows)
+                return self.transfer.offers.read(rows)
             case events.Loaded():
                 return self._loaded(now)
             case events.LoadFailed(error=error):
@@ -239,25 +217,25 @@ class Device:
 
     def _catch_up(self, now: float) -> Iterator[Action]:
         if self.source is not None:
-            if self.source.schedule.looks(now):
-                self.source.schedule.patience.answered(self.role.device, self._pong(0), now)
+            if self.source.schedule.deadlines.are_due(now):
+                self.source.schedule.deadlines.patience.answered(self.role.device, self.pong(0), now)
             yield from self.source.catch_up(now)
-        due = self.links.due
+        due = self.links.incoming.due
         if due is not None and now >= due:
-            yield from self.links.acknowledgements(now)
-        if self.transfer.has_waiting:
-            yield from self.transfer.stepped()
-        if self.transfer.mirrors:
-            yield from self.transfer.mirror()
+            yield from self.links.incoming.acknowledgements(now)
+        if self.transfer.offers.has_waiting:
+            yield from self.transfer.offers.stepped()
+        if self.transfer.offers.mirrors:
+            yield from self.transfer.offers.mirror()
         if self.preparation.is_fetching:
-            self.transfer.look(now)
+            self.transfer.fetches.look(now)
             yield from self.preparation.look(now)
 
     # -- actions that concern several parts
 
     def _forward(self, action: Forward) -> Iterator[Action]:
         try:
-            send = self.links.send(action.peer, action.step, action.names, action.arrays)
+            send = self.links.outgoing.send(action.peer, action.step, action.names, action.arrays)
         except RunError as error:
             yield Failed(action.step.request, error)
         else:
@@ -297,14 +275,14 @@ class Device:
             self.membership.loaded()
             if self.source is not None:
                 self.source.loaded(self.membership.incarnation)
-            yield from self._look(now)
+            yield from self.look(now)
         yield from self.preparation.look(now)
 
     def _linked(self, peer: str, first_request: int, now: float) -> Iterator[Action]:
         self.requests.close_below(first_request)
         self.requests.opens |= peer == self.role.source
-        yield from self._look(now)
-        yield from self.transfer.linked(peer)
+        yield from self.look(now)
+        yield from self.transfer.fetches.linked(peer)
         yield from self.preparation.linked(peer)
         yield from self.preparation.look(now)
 
@@ -312,130 +290,10 @@ class Device:
         if self.source is not None:
             if lost.peer == messages.CLIENT:
                 self.source.monitor.watchers.left(lost.origin)
-                yield from self.source.schedule.away(lost.origin, now)
+                yield from self.source.schedule.client_disconnected(lost.origin, now)
             else:
                 yield from self.source.lost(lost.peer, lost.origin, now)
         elif isinstance(lost.origin, str):
             self.membership.left(lost.peer, lost.origin)
             if lost.peer != self.role.source and lost.peer in self.role.send:
                 yield Send(self.role.source, messages.Unready(lost=lost.peer))
-
-    def _look(self, now: float) -> Iterator[Action]:
-        """Find out whether the ring stands, as far as this device sees it."""
-        if self.source is not None:
-            yield from self.source.look(now)
-        else:
-            yield from self.membership.look(self.links.missing, self.requests.next_request)
-
-    # -- changes of placement
-
-    def _tell(
-        self, device: str, message: messages.Message, frames: Sequence[Frame], now: float
-    ) -> Iterable[Action]:
-        if device != self.role.device:
-            # A device and its source talk over the connection that the device opened.
-            way = device if device == self.role.source else self.links.devices.get(device)
-            return () if way is None else [Send(way, message, frames)]
-        here = Heard(device, device, message, [memoryview(frame) for frame in frames])  # type: ignore[arg-type]
-        return self._heard(here, now)
-
-    def _from_source(
-        self, message: messages.Prepare | messages.Commit | messages.Abort, heard: Heard, now: float
-    ) -> Iterator[Action]:
-        match message:
-            case messages.Prepare():
-                yield from self.preparation.prepare(message, b"".join(heard.frames), now)
-                for early in self._early.taken():
-                    yield from self._heard(early, now)
-            case messages.Commit():
-                role = self.preparation.commit(message)
-                if role is not None:
-                    yield from self._adopt(role, message, now)
-            case messages.Abort():
-                yield from self.preparation.abort(message)
-            case _:
-                assert_never(message)
-
-    def _adopt(self, role: Role, commit: messages.Commit, now: float) -> Iterator[Action]:
-        """A placement is in force."""
-        self.role = role
-        yield self.journal.in_force(role)
-        self._early.taken()
-        self.requests.resume(Script.of(role), commit.requests, now)
-        self.monitor.adopt()
-        self.transfer.adopt(role)
-        yield from self.preparation.adopt(role)
-        yield from self.links.adopt(role)
-        if self.source is None:
-            self.membership.role = role
-            yield from self._look(now)
-
-    # -- messages that are neither values nor about links
-
-    def _heard(self, heard: Heard, now: float) -> Iterable[Action]:
-        """Take a message that its sender may send (`rights`)."""
-        source = self.source
-        match heard.message:
-            case messages.Ping(token=token):
-                return [Send(heard.origin, self._pong(token))]
-            case messages.Close() as close:
-                return self._closed(close)
-            case messages.Shutdown():
-                told = [Broadcast(messages.Shutdown())] if heard.peer == messages.CLIENT else []
-                return [*told, Leave()]
-            case messages.Addresses(addresses=addresses):
-                return self.links.moved(addresses)
-            case messages.Prepare() | messages.Commit() | messages.Abort() as order:
-                return self._from_source(order, heard, now)
-            case messages.Sense() as sense:
-                return self.monitor.sense(sense)
-            case (
-                messages.Submit() | messages.Cancel() | messages.Place() | messages.Resume() | messages.Watch()
-            ) as asked:  # fmt: skip
-                return () if source is None else source.asked(heard, asked, now)
-            case (
-                messages.Ready() | messages.Unready() | messages.Fail() | messages.Timings() | messages.Crossed()
-                | messages.Pong() | messages.Prepared() | messages.Sensed()
-            ) as report:  # fmt: skip
-                return () if source is None else source.told(heard, report, now)
-            case messages.Want() as want:
-                return self._wanted(heard, want)
-            case messages.Rows() as rows:
-                return self._rows(heard, rows, now)
-            case messages.Hello() | messages.Welcome() | messages.Refuse() | messages.Data() | messages.Ack():
-                return ()  # the links have them
-            case (
-                messages.Token() | messages.Stats() | messages.Trace() | messages.Result() | messages.Error()
-                | messages.Placed() | messages.Status()
-            ):  # fmt: skip
-                return ()  # for clients
-            case messages.Measure() | messages.Measured() | messages.Join() | messages.Joined():
-                return ()  # for devices that measure
-            case unknown:
-                assert_never(unknown)
-
-    def _wanted(self, heard: Heard, want: messages.Want) -> Iterable[Action]:
-        """Answer a question for rows, if the change that is prepared gives its sender that sub-module."""
-        if self.preparation.gives(heard.peer, want):
-            return self.transfer.wanted(heard.peer, heard.origin, want)
-        is_here = self.requests.request(want.request) is not None and want.submodule in self.role.running
-        if is_here and self.preparation.may_follow(want.epoch):
-            self._early.keep(heard, want)
-        return ()
-
-    def _pong(self, token: int) -> messages.Pong:
-        """The state of this device, as the answer to `ping`."""
-        busy = self.requests.computing is not None
-        return messages.Pong(token=token, computing=busy, doing=self.requests.doing())
-
-    def _rows(self, heard: Heard, rows: messages.Rows, now: float) -> Iterator[Action]:
-        try:
-            yield from self.transfer.came(heard.peer, rows, heard.frames, now)
-        except RunError:
-            return  # nobody answers then, and the rows are computed again
-
-    def _closed(self, close: messages.Close) -> Iterator[Action]:
-        steps = self.requests.close(close.request)
-        self.transfer.close(close.request)
-        if close.report:
-            yield Send(self.role.source, *timings(self.role, close.request, steps))

@@ -128,11 +128,11 @@ class Preparation:
             yield from self.transfer.begin(self._next, self._message, now)
         if self.state is not State.FETCHING:
             return
-        if missing := self.links.missing_for(self._next):
+        if missing := self.links.outgoing.missing_for(self._next):
             yield from self._wait_for(missing[0], now)
             return
         self.link_wait.since = None
-        if self.transfer.done:
+        if self.transfer.fetches.done:
             self.state = State.PREPARED
             yield self._prepared(self._next)
 
@@ -182,7 +182,7 @@ class Preparation:
     def _have(self, role: Role) -> tuple[Held, ...]:
         """The watermarks of what the device runs already, and of what it fetched."""
         kept = [name for name in role.running if name in self.role.running]
-        return (*self.requests.held(kept), *self.transfer.held())
+        return (*self.requests.held(kept), *self.transfer.fetches.held())
 
     def _load(self, role: Role) -> Iterator[Action]:
         coming = {name for names in self._under_way for name in names}

@@ -16,7 +16,8 @@ from partc.errors import PartcError, RunError
 from partc.format.dtypes import Array
 from partc.format.message_parts import Held, Resumption
 from partc.runtime.core.actions import Action, Failed
-from partc.runtime.core.device.request import Request, Script, State
+from partc.runtime.core.device.request import Request, State
+from partc.runtime.core.device.script import Script
 from partc.runtime.core.device.timings import Timing, whole_steps
 from partc.runtime.core.step import Step
 
@@ -46,11 +47,6 @@ class Requests:
     _halted: frozenset[int] = frozenset()
     """Requests that compute nothing for now."""
     _computing: Request | None = None
-
-    @property
-    def any_open(self) -> bool:
-        """Whether a request is open."""
-        return bool(self._open)
 
     @property
     def computing(self) -> int | None:

@@ -11,7 +11,8 @@ from partc.format.status import Vitals
 from partc.runtime.core.actions import Action, Tell
 from partc.runtime.core.commands import ReadSensors
 from partc.runtime.core.device.requests import Requests
-from partc.runtime.core.links.links import Links, peers_of
+from partc.runtime.core.links.links import Links
+from partc.runtime.core.links.outgoing import peers_of
 from partc.runtime.core.meter import Meter
 
 

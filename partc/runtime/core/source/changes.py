@@ -14,31 +14,28 @@ again with the tokens that are known. The source alone decides: its loss ends it
 | closing | PREPARE is out again, with the boundaries | all PREPARED: COMMIT → settled |
 
 From the last three, the loss of a participant leads back to settled, and from there on with a higher epoch; nothing has
-changed until COMMIT, so nothing is to be undone. A device that gets no COMMIT, since its connection broke, has an older
-epoch when it is back; that is a return without memory.
-
-Placements are tried in order: the one in force, the compiled one, its contingencies. Nothing here waits for a majority
-or a second coordinator: Petals and vLLM replay as well, but let the client or a scheduler decide.
+changed until COMMIT, so nothing is to be undone. A device that gets no COMMIT has an older epoch when it is back; that
+is a return without memory. Placements are tried in order: the one in force, the compiled one, its contingencies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
 from msgspec.structs import replace
 
 from partc.errors import BundleError, PartcError, RunError
-from partc.format.digests import canonical_json
 from partc.format.message_parts import Problem, Reached
-from partc.format.messages import Abort, Error, Ping, Place, Placed, Prepare, Prepared
-from partc.format.placement import Placement, placement_frames, placement_json, seal_placement
+from partc.format.messages import Abort, Ping, Place, Prepare, Prepared
+from partc.format.placement import Placement, placement_frames, seal_placement
 from partc.format.role import Role, check_role
 from partc.runtime.core.actions import Action, Adopt, Broadcast, Broken, Hold, Mended, Replaced, Tell, Wish
-from partc.runtime.core.commands import Send
 from partc.runtime.core.events import Origin
 from partc.runtime.core.liveness import Progress
+from partc.runtime.core.source.change import Change, refusal, text_of_ring
+from partc.runtime.core.source.members import Member, Members
 
 
 class State(Enum):
@@ -49,37 +46,6 @@ class State(Enum):
     PREPARING = "preparing"
     STOPPING = "stopping"
     CLOSING = "closing"
-
-
-@dataclass(slots=True)
-class Member:
-    """A device that is connected."""
-
-    incarnation: int
-    epoch: int
-    """Epoch of the placement that it runs."""
-    placement: bytes
-    """Id of that placement."""
-
-
-@dataclass(slots=True)
-class Change:
-    """A change that is under way."""
-
-    role: Role
-    """The role of the source."""
-    asked: Mapping[str, int]
-    """Participant → its incarnation."""
-    is_loss: bool
-    wish: Wish | None
-    heard: dict[str, Progress]
-    """Participant → its last sign of life."""
-    prepared: dict[str, Prepared] = field(default_factory=dict)
-
-    @property
-    def epoch(self) -> int:
-        """The epoch to come."""
-        return self.role.epoch
 
 
 @dataclass(slots=True)
@@ -95,15 +61,9 @@ class Changes:
     """The time without a sign of life after which a participant counts as lost, seconds."""
     state: State = State.SETTLED
     change: Change | None = None
-    members: dict[str, Member] = field(default_factory=dict)
+    members: Members = field(init=False)
     highest: int = 0
     """The highest epoch that was ever heard of."""
-    _in_force: dict[str, int] = field(default_factory=dict)
-    """Device of the ring → its incarnation when the placement came into force."""
-    _suspects: set[str] = field(default_factory=set)
-    """Devices that are connected and do not answer."""
-    _losses: dict[str, int | None] = field(default_factory=dict)
-    """Device that was lost since → the incarnation in which it is back, if it is: nothing is told of a loss twice."""
     _refused: set[str] = field(default_factory=set)
     """Rings of the placements that a device could not prepare."""
     _wish: Wish | None = None
@@ -114,41 +74,25 @@ class Changes:
     _asked_at: float = 0.0
 
     def __post_init__(self) -> None:
-        self.highest = self.role.epoch
+        self.highest, self.members = self.role.epoch, Members(self.role)
 
     # -- what the source learns
 
     def greeted(self, device: str, member: Member) -> None:
         """A device is connected, or the source itself has loaded."""
-        self.members[device] = member
+        self.members.came(device, member)
         self.highest = max(self.highest, member.epoch)
-        self._suspects.discard(device)
         self.ready()
 
     def ready(self) -> None:
         """A device is connected, or its links stand: what could not be prepared may be possible now."""
         self._refused.clear()
 
-    def gone(self, device: str) -> None:
-        """The connection of a device is closed."""
-        self.members.pop(device, None)
-        self._suspects.discard(device)
-
     def answered(self, device: str, now: float) -> bool:
         """A device gives a sign of life; whether it was missed."""
         if self.change is not None and device in self.change.heard:
             self.change.heard[device].moved(now)
-        was_missed = device in self._suspects
-        self._suspects.discard(device)
-        return was_missed
-
-    def stalled(self, silent: Iterable[str]) -> None:
-        """A request stands still, and these devices do not answer."""
-        self._suspects.update(silent)
-
-    def remembers(self, device: str, incarnation: int) -> bool:
-        """Whether a device that connects is in the ring, and has been since the placement came into force."""
-        return self._in_force.get(device) == incarnation
+        return self.members.answered(device)
 
     # -- what follows
 
@@ -161,18 +105,16 @@ class Changes:
             now: the time.
         """
         if self.change is not None:
-            if all(self._is(device, life) for device, life in self.change.asked.items()):
+            if all(self.members.is_there(device, life) for device, life in self.change.asked.items()):
                 return
             yield from self.give_up(RunError("a device was lost meanwhile", cause="lost-peer"))
-        missing = [name for name in self.role.ring if name not in self._present]
-        forgetful = [name for name in self.role.ring if name not in missing and self._has_forgotten(name)]
-        if not reached and not missing and all(self._is_in_force(self.members[name]) for name in forgetful):
+        missing, forgetful = self.members.missing(), self.members.forgetful()
+        if not reached and not missing and all(map(self.members.runs_it, forgetful)):
             forgetful = []  # there is nothing to remember
         if missing or forgetful:
             yield from self._replace(missing, forgetful, reached, now)
         elif not absent:
-            self._in_force = {name: self.members[name].incarnation for name in self.role.ring}
-            self._losses = {}
+            self.members.stand()
             yield from self._stands(reached, now)
 
     def begin_anew(self, error: PartcError, reached: Sequence[Reached], now: float) -> Iterator[Action]:
@@ -188,7 +130,7 @@ class Changes:
         try:
             self._check(placement)
         except PartcError as error:
-            yield _refusal(wish, error)
+            yield refusal(wish, error)
         else:
             self._wish = wish
 
@@ -200,7 +142,7 @@ class Changes:
         if change.asked.get(device) != message.incarnation:
             return
         if message.problem is not None:
-            self._refused.add(_text_of_ring(change.role.placement))
+            self._refused.add(text_of_ring(change.role.placement))
             yield from self.give_up(message.problem.error())
             return
         change.prepared[device] = message
@@ -227,7 +169,7 @@ class Changes:
         for device in change.asked:
             yield Tell(device, Abort(epoch=change.epoch, problem=Problem.of(error)))
         if change.wish is not None:
-            yield _refusal(change.wish, error)
+            yield refusal(change.wish, error)
 
     @property
     def is_stopping(self) -> bool:
@@ -238,7 +180,7 @@ class Changes:
     def due(self) -> float | None:
         """When `ask_again` and `lose_silent` must be called."""
         heard = () if self.change is None else self.change.heard.values()
-        if self.change is None and not self._suspects:
+        if self.change is None and not self.members.any_suspect:
             return None
         return min([self._asked_at + self.patience_s / 4, *(p.expires(self.patience_s) for p in heard)])
 
@@ -255,27 +197,10 @@ class Changes:
         """Whether participants have been silent for too long; they count as lost."""
         heard = {} if self.change is None else self.change.heard
         silent = {device for device, progress in heard.items() if now >= progress.expires(self.patience_s)}
-        self._suspects |= silent
+        self.members.suspect(silent)
         return bool(silent)
 
     # -- inner workings
-
-    @property
-    def _present(self) -> set[str]:
-        return self.members.keys() - self._suspects
-
-    def _is(self, device: str, incarnation: int) -> bool:
-        return device in self._present and self.members[device].incarnation == incarnation
-
-    def _has_forgotten(self, device: str) -> bool:
-        """Whether a device that is present does not know the placement in force, or lost what it had in it."""
-        member = self.members[device]
-        known = self._in_force.get(device, member.incarnation)
-        return not self._is_in_force(member) or member.incarnation != known
-
-    def _is_in_force(self, member: Member) -> bool:
-        """Whether a device runs the placement in force; a former life of the source may have given out its epoch."""
-        return (member.epoch, member.placement.hex()) == (self.role.epoch, self.role.placement_id)
 
     def _stands(self, reached: Sequence[Reached], now: float) -> Iterator[Action]:
         """The placement in force stands: go on with it, or with what was asked for."""
@@ -291,29 +216,22 @@ class Changes:
     def _replace(
         self, missing: list[str], forgetful: list[str], reached: Sequence[Reached], now: float
     ) -> Iterator[Action]:
-        if missing and not self._in_force:
+        if missing and not self.members.ever_stood:
             return  # the ring has never stood: they are still starting
         if self._wish is not None:
-            yield _refusal(self._wish, RunError(f"{(*missing, *forgetful)[0]} was lost", cause="lost-peer"))
+            yield refusal(self._wish, RunError(f"{(*missing, *forgetful)[0]} was lost", cause="lost-peer"))
             self._wish = None
         tried = (self.role.placement, *self.known)
         found = next((placement for placement in tried if self._can_be(placement)), None)
         if found is not None:
-            yield Replaced(tuple(self._newly_lost(missing, forgetful)))
+            yield Replaced(tuple(self.members.newly_lost(missing, forgetful)))
             yield from self._begin(found, reached, now, is_loss=True)
         else:
             self.state = State.BROKEN
             yield Broken((*missing, *forgetful))
 
-    def _newly_lost(self, missing: list[str], forgetful: list[str]) -> list[str]:
-        """Those that were not lost before, or were back since."""
-        lives: dict[str, int | None] = dict.fromkeys(missing)
-        lives |= {name: self.members[name].incarnation for name in forgetful}
-        before, self._losses = self._losses, self._losses | lives
-        return [name for name, life in lives.items() if before.get(name, -1) not in (None, life)]
-
     def _can_be(self, placement: Placement) -> bool:
-        return set(placement.ring) <= self._present and _text_of_ring(placement) not in self._refused
+        return set(placement.ring) <= self.members.present and text_of_ring(placement) not in self._refused
 
     def _begin(
         self,
@@ -327,8 +245,8 @@ class Changes:
         self.highest += 1
         self._wish = None
         role = Role(self.role.build, seal_placement(replace(placement, epoch=self.highest)))
-        leaving = set(self.role.ring) & self._present
-        asked = {name: self.members[name].incarnation for name in sorted({*role.ring, *leaving})}
+        leaving = set(self.role.ring) & self.members.present
+        asked = {name: self.members.life(name) for name in sorted({*role.ring, *leaving})}
         heard = {name: Progress(now) for name in asked if name != role.device}
         self._asked_at = now
         self.change, self.state = Change(role, asked, is_loss, wish, heard), State.PREPARING
@@ -354,17 +272,14 @@ class Changes:
         """Sub-module → the device that runs it now, or else keeps a copy of its rows, where that has not forgotten."""
         placement = self.role.placement
         running = ((name, device) for device, names in placement.running.items() for name in names)
-        known = {device for device in self._present if not self._has_forgotten(device)}
+        known = {device for device in self.members.present if not self.members.has_forgotten(device)}
         return {name: device for name, device in (*placement.mirrors.items(), *running) if device in known}
 
     def _commit(self, change: Change, now: float) -> Iterator[Action]:
         self.change, self.state, self.role = None, State.SETTLED, change.role
         stopped_s = 0.0 if self._held_since is None else now - self._held_since
         self._held_since, self._is_cut_short = None, False
-        self._in_force = {name: change.asked[name] for name in change.role.ring}
-        self._losses = {}
-        for name, incarnation in change.asked.items():
-            self.members[name] = Member(incarnation, change.epoch, change.role.placement_digest)
+        self.members.adopt(change.role, change.asked)
         have = {
             (device, held.request, held.submodule): held
             for device, prepared in change.prepared.items()
@@ -378,30 +293,6 @@ class Changes:
             raise RunError("another change is under way", hint="try again in a while", cause="refused")
         if placement.plan_id != self.role.plan_id or placement.source != self.role.source:
             raise BundleError("the placement is not one of this build, with this source")
-        if away := sorted(set(placement.ring) - self._present):
+        if away := sorted(set(placement.ring) - self.members.present):
             raise RunError(f"{away[0]} is not connected", where=away[0], cause="refused")
         check_role(Role(self.role.build, placement), "placement")
-
-
-def _text_of_ring(placement: Placement) -> str:
-    """The text of a placement's programs, which tell one placement from another whatever its epoch."""
-    return canonical_json(placement_json(placement)["programs"])
-
-
-def placed(adopt: Adopt, steps: int, now: float) -> Iterator[Action]:
-    """Tell the client that its placement is in force; `steps` were computed again for that."""
-    if adopt.wish is not None:
-        yield Send(
-            adopt.wish.origin,
-            Placed(
-                ticket=adopt.wish.ticket,
-                epoch=adopt.role.epoch,
-                seconds=now - adopt.wish.asked,
-                stopped_s=adopt.stopped_s,
-                steps=steps,
-            ),
-        )
-
-
-def _refusal(wish: Wish, error: PartcError) -> Send:
-    return Send(wish.origin, Error(ticket=wish.ticket, problem=Problem.of(error)))

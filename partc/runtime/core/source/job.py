@@ -1,39 +1,55 @@
-"""One request at the source: what its client asked for, and how far it is."""
+"""One request at the source: what its client asked for, and how far it is.
+
+| state | meaning | followed by |
+| --- | --- | --- |
+| waiting | for a slot and a complete ring | standing, over |
+| standing | has a slot, at a step boundary | stepping, reporting, over |
+| stepping | values of a step are waited for | standing, over |
+| reporting | all tokens are out, its slot is free; devices report their times | over |
+| over | its client has been answered | |
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
-import numpy as np
-
-from partc.errors import RunError
+from partc.errors import InternalError
 from partc.format.dtypes import Array
 from partc.format.message_parts import Likely, Opening, Resumption, Reuse, Sampling
-from partc.format.messages import Crossed, Submit, Token
+from partc.format.messages import Crossed, Token
 from partc.format.program import CHUNK, REPLAY
 from partc.format.role import Role
 from partc.format.tasks import INPUT_IDS
 from partc.runtime.core.events import Origin
 from partc.runtime.core.liveness import Progress
-from partc.runtime.core.source.inputs import (
-    check_length,
-    check_placeholders,
-    check_prompts,
-    check_tensors,
-    columns,
-    padded,
-    prompt_parts,
-    read_tensors,
-    with_media,
-    with_start,
-)
+from partc.runtime.core.source.inputs import columns, padded, prompt_parts
 from partc.runtime.core.step import MOST_FORCED, Step
-from partc.runtime.core.tokens import check_tokens
 
 Call = tuple[Step, Mapping[str, Array]]
 """A step and its inputs."""
+
+
+class State(Enum):
+    """State of a request at the source."""
+
+    WAITING = "waiting"
+    STANDING = "standing"
+    STEPPING = "stepping"
+    REPORTING = "reporting"
+    OVER = "over"
+
+
+FOLLOWING: Mapping[State, Sequence[State]] = {
+    State.WAITING: (State.STANDING, State.OVER),
+    State.STANDING: (State.STEPPING, State.REPORTING, State.OVER),
+    State.STEPPING: (State.STANDING, State.OVER),
+    State.REPORTING: (State.OVER,),
+    State.OVER: (),
+}
+"""State → the states that may follow it."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,8 +93,7 @@ class Job:
     """Token, from 0 → the probabilities that came with it."""
     next_step: int = 0
     """The step that begins next."""
-    in_flight: bool = False
-    """Whether a step is under way whose values are waited for."""
+    state: State = State.WAITING
     replayed: int = 0
     mismatches: int = 0
     crossed: set[tuple[str, str, int, tuple[str, ...]]] = field(default_factory=set)
@@ -91,6 +106,27 @@ class Job:
     outputs: Mapping[str, Array] = field(default_factory=dict)
     reports: set[str] = field(default_factory=set)
     """Devices whose timings have not come yet."""
+
+    def become(self, state: State) -> None:
+        """Go over to another state.
+
+        Raises:
+            InternalError: it does not follow this one.
+        """
+        if state not in FOLLOWING[self.state]:
+            raise InternalError(f"request {self.number} cannot be {state.value}: it is {self.state.value}")
+        self.state = state
+
+    def stand(self) -> None:
+        """The step under way, if there is one, is over or given up."""
+        if self.state is State.STEPPING:
+            self.become(State.STANDING)
+
+    def step_begins(self, now: float) -> None:
+        """A step begins whose values are waited for."""
+        self.become(State.STEPPING)
+        self.started = now
+        self.progress.moved(now)
 
     def take(self, tokens: Sequence[int]) -> tuple[int | None, ...]:
         """Take one token per sequence; the new ones, None where a sequence has ended before."""
@@ -160,7 +196,6 @@ class Job:
 
     def calls(self) -> Iterator[Call]:
         """The steps that begin now: up to the first one whose values are waited for."""
-        self.in_flight = True
         while True:
             call = self._call(self.next_step)
             self.next_step += 1
@@ -180,7 +215,8 @@ class Job:
     def rewind(self, step: int, role: Role) -> Resumption:
         """Go on from a step that is over, or from the next one; from the first on, without rows of others."""
         self.replayed += self.reached - step
-        self.next_step, self.in_flight, self.over = step, False, step
+        self.stand()
+        self.next_step, self.over = step, step
         if self.reuse is not None and not step:
             self.reuse, self.inputs = None, padded([self.reusable], role)
             self.open(self.number, self.slot, role)
@@ -238,85 +274,3 @@ class Job:
         if token in self.stop:
             return "stop"
         return "length" if len(self.tokens[row]) >= self.max_new_tokens else ""
-
-
-def read_job(origin: Origin, submit: Submit, frames: Sequence[memoryview], role: Role, now: float) -> Job:
-    """The request that a message asks for.
-
-    Raises:
-        RunError: it is more than the plan allows, or not this model's task.
-    """
-    job = Job(origin, submit.ticket, submit.sampling, submit.trace, now, Progress(now))
-    if submit.values and not submit.prompts:
-        _fill_tensors(job, submit, frames, role)
-    else:
-        _fill_prompts(job, submit, frames, role)
-    return job
-
-
-def _fill_prompts(job: Job, submit: Submit, frames: Sequence[memoryview], role: Role) -> None:
-    """Make the first step of prompts: right-padded to one length, each sequence with its own `length`.
-
-    Tensors beside them are the picture or the sound that they speak of.
-    """
-    check_prompts(submit.prompts, submit.max_new_tokens, role)
-    given = read_tensors(submit.values, frames)
-    check_placeholders(submit.prompts, given, role)
-    lengths = [len(role.model.before_answer(prompt)) for prompt in submit.prompts]
-    _fill(job, with_media(padded(submit.prompts, role), given, role), lengths, role)
-    if role.model.generates:
-        _fill_answer(job, submit, role)
-
-
-def _fill_answer(job: Job, submit: Submit, role: Role) -> None:
-    job.max_new_tokens = submit.max_new_tokens
-    ends = () if submit.ignore_eos else role.model.eos_token_ids
-    job.stop = frozenset((*ends, *submit.stop))
-    job.tokens = [[] for _ in job.length]
-    job.finish = ["" for _ in job.length]
-    job.shares = submit.reuse and len(submit.prompts) == 1 and not submit.trace
-    if submit.reuse and role.model.prefix_reuse and len(submit.prompts) == 1:
-        job.reusable = submit.prompts[0]
-    _fill_known(job, submit, role)
-
-
-def _fill_known(job: Job, submit: Submit, role: Role) -> None:
-    """Take the tokens that the client has from before."""
-    if not submit.known:
-        return
-    if len(submit.known) != len(job.tokens):
-        raise RunError(f"{len(submit.known)} known answers for {len(job.tokens)} prompts", where="known")
-    for row in submit.known:
-        check_tokens(row, "known", role.model)
-    for step in range(max(map(len, submit.known))):
-        column = [row[step] if step < len(row) else row[-1] if row else 0 for row in submit.known]
-        job.drawn.append(np.array(column, np.int64))
-        job.take(column)
-    if job.finished or [list(row) for row in submit.known] != job.tokens:
-        raise RunError("the known tokens end before their last one, or are complete", where="known")
-
-
-def _fill_tensors(job: Job, submit: Submit, frames: Sequence[memoryview], role: Role) -> None:
-    """Make the first step of a request that brings its tensors; the only one where the model does not generate."""
-    if role.takes_tokens and role.model.generates:
-        raise RunError("a model that generates text takes prompts, not tensors", hint="Client.generate")
-    arrays = with_start(read_tensors(submit.values, frames), role)
-    given = arrays.pop("length", None) if role.has_step_inputs else None
-    if given is not None and given.dtype.kind not in "iu":
-        raise RunError(f"{given.dtype.name} is no type of integers", where="length")
-    _fill(job, arrays, None if given is None else [int(length) for length in given.reshape(-1)], role)
-    if role.model.generates:
-        check_length(max(job.length), "max_new_tokens", submit.max_new_tokens, role.model)
-        _fill_answer(job, submit, role)
-
-
-def _fill(job: Job, arrays: dict[str, Array], given: list[int] | None, role: Role) -> None:
-    job.dims = check_tensors(arrays, role)
-    job.inputs = arrays
-    if role.has_step_inputs:
-        rows, width = job.dims.get("batch", 1), job.dims.get("sequence", 1)
-        lengths = [width] * rows if given is None else given
-        job.position = (0,) * len(lengths)
-        job.length = tuple(lengths)
-        if len(lengths) != rows or not all(1 <= length <= width for length in lengths):
-            raise RunError(f"the lengths {lengths} do not fit {rows} sequences of {width}", where="length")

@@ -97,7 +97,7 @@ class RingMonitor:
         change = Change(epoch=adopt.role.epoch, age_s=0.0, cause=cause, stopped_s=adopt.stopped_s)
         self._changes.append((now, change))
         if self.watchers.is_watched:
-            self.schedule.patience.pace = Meter()
+            self.schedule.deadlines.patience.pace = Meter()
 
     # -- rounds
 
@@ -107,10 +107,10 @@ class RingMonitor:
         if not watchers.is_watched:
             return
         if watchers.has_ended():
-            schedule.patience.pace = None
+            schedule.deadlines.patience.pace = None
             yield from self._ask(Sense(ends=True))
         elif watchers.begins({self._role.device, *self.links.devices}, now):
-            schedule.patience.pace = schedule.patience.pace or Meter()
+            schedule.deadlines.patience.pace = schedule.deadlines.patience.pace or Meter()
             yield from self._ask(Sense())
         else:
             for watcher in watchers.answered(now):
@@ -127,17 +127,16 @@ class RingMonitor:
         yield Tell(self._role.device, sense)
 
     def _status(self, now: float) -> RingStatus:
-        placement, pace = self._role.placement, self.schedule.patience.pace
-        # A job that waits has no number yet, and one that is over waits for reports.
-        jobs = [job for job in self.schedule.jobs() if not job.reports]
+        placement, pace = self._role.placement, self.schedule.deadlines.patience.pace
+        running, waiting = self.schedule.queue.running, self.schedule.queue.waiting
         return RingStatus(
             epoch=placement.epoch,
             placement=placement.placement_id,
             predicted=dict(placement.predicted),
             steps=() if pace is None else pace.steps(),
-            running=sum(job.number >= 0 for job in jobs),
-            waiting=sum(job.number < 0 for job in jobs),
-            tokens_left=sum(job.max_new_tokens - job.step for job in jobs),
+            running=len(running),
+            waiting=len(waiting),
+            tokens_left=sum(job.max_new_tokens - job.step for job in (*running, *waiting)),
             devices=tuple(self._device(name, now) for name in self._names()),
             changes=tuple(replace(change, age_s=now - made) for made, change in self._changes),
             moves=self._moves,

@@ -68,8 +68,7 @@ class Sharing:
         """Begin steps of the requests that are due, as many as the ring has stages."""
         while not self.held and (jobs := self._take()):
             for job in jobs:
-                job.started = now
-                job.progress.moved(now)
+                job.step_begins(now)
             calls = [next(job.calls()) for job in jobs]
             inputs = {name: np.concatenate([given[name] for _, given in calls]) for name in calls[0][1]}
             yield Begin(shared([step for step, _ in calls]), inputs)

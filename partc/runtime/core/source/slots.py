@@ -25,6 +25,11 @@ class Slots:
         """Slot → its last request, and the tokens whose rows that has left; the oldest first."""
 
     @property
+    def free(self) -> int:
+        """How many no request has."""
+        return len(self._free)
+
+    @property
     def any_free(self) -> bool:
         """Whether a request can have one."""
         return bool(self._free)

@@ -49,7 +49,9 @@ from partc.runtime.core.commands import Send
 from partc.runtime.core.links.links import Links
 from partc.runtime.core.links.membership import Membership
 from partc.runtime.core.liveness import soonest
-from partc.runtime.core.source.changes import Changes, Member, placed
+from partc.runtime.core.source.change import placed
+from partc.runtime.core.source.changes import Changes
+from partc.runtime.core.source.members import Member
 from partc.runtime.core.source.ring_monitor import RingMonitor
 from partc.runtime.core.source.schedule import Schedule
 from partc.runtime.core.start import Start
@@ -75,9 +77,7 @@ class Source:
     @classmethod
     def of(cls, role: Role, start: Start, links: Links, membership: Membership, now: float) -> Source:
         """The parts of a source that starts `now`; every other device is still to come."""
-        schedule = Schedule(
-            role, start.patience_s, start.rejoin_s, start.linger_s, start.first_request, incomplete_since=now
-        )
+        schedule = Schedule.of(role, start, now)
         changes = Changes(role, (role.placement, *start.contingencies), links.addresses, start.patience_s)
         schedule.absent = membership.absent(links.missing)
         return cls(schedule, changes, links, membership, RingMonitor(links, schedule))
@@ -94,7 +94,7 @@ class Source:
                 return ()
             case Broken(devices):
                 self.monitor.broken(devices)
-                return self.schedule.lost(devices, now)
+                return self.schedule.devices_lost(devices, now)
             case Mended():
                 self.monitor.mended()
                 return self.schedule.go_on(now)
@@ -135,7 +135,7 @@ class Source:
                 self._unready.pop(heard.peer, None)
                 self.membership.ready(heard.peer, heard.origin)
                 self.changes.ready()
-                schedule.seen(number)
+                schedule.queue.raise_next_number(number)
                 yield from self.look(now)
             case Unready(lost=peer):
                 self._unready[heard.peer] = peer
@@ -150,7 +150,7 @@ class Source:
                 if device == heard.peer:
                     yield from schedule.crossed(report, heard.frames)
             case Pong():
-                schedule.patience.answered(heard.peer, report, now)
+                schedule.deadlines.patience.answered(heard.peer, report, now)
             case Sensed():
                 self.monitor.sensed(heard.peer, report, now)
             case Prepared(problem=problem):
@@ -168,16 +168,16 @@ class Source:
 
     def first_request(self, hello: Hello) -> int:
         """Requests below this number are over for whoever greets: for a new life all that have begun."""
-        remembers = self.changes.remembers(hello.name, hello.incarnation)
-        return self.schedule.first_number if remembers else self.schedule.next_number
+        remembers = self.changes.members.remembers(hello.name, hello.incarnation)
+        return self.schedule.first_number if remembers else self.schedule.queue.next_number
 
     def greeted(self, hello: Hello, now: float) -> Iterator[Action]:
         """A device is connected."""
         self.schedule.sharing.greeted(hello.name, hello.shares)
         self.monitor.greeted(hello.name)
-        if not self.changes.remembers(hello.name, hello.incarnation):
+        if not self.changes.members.remembers(hello.name, hello.incarnation):
             self._unready.pop(hello.name, None)  # its former life lacked that link
-            self.schedule.forget_rows()
+            self.schedule.queue.forget_rows()
         self.changes.greeted(hello.name, Member(hello.incarnation, hello.epoch, hello.placement))
         yield from self.look(now)
 
@@ -185,19 +185,19 @@ class Source:
         """A connection from or to a device is closed."""
         self.membership.left(device, origin)
         if isinstance(origin, bytes):
-            self.changes.gone(device)
+            self.changes.members.gone(device)
             self.monitor.gone(device, now)
-        self.schedule.incomplete_since = now
+        self.schedule.deadlines.incomplete_since = now
         yield from self.look(now)
 
     def stalled(self, stalled: Stalled, now: float) -> Iterator[Action]:
         """A request stands still: whoever does not answer counts as lost; else all go on from what they have."""
-        self.changes.stalled(stalled.silent)
+        self.changes.members.suspect(stalled.silent)
         if stalled.silent:
-            self.schedule.incomplete_since = now
+            self.schedule.deadlines.incomplete_since = now
             yield from self.look(now)
         else:
-            yield from self.changes.begin_anew(stalled.error, self.schedule.reached(), now)
+            yield from self.changes.begin_anew(stalled.error, self.schedule.queue.reached, now)
 
     # -- the ring
 
@@ -205,16 +205,16 @@ class Source:
         """Find out whether the ring stands, and what must change; what has waited for it opens."""
         schedule, missing = self.schedule, self.links.missing
         schedule.absent = self.membership.absent(missing)
-        schedule.cut(self._cut_links(missing), now)
+        schedule.deadlines.links_down(self._cut_links(missing), now)
         if not schedule.absent:
-            yield from self.membership.look(missing, schedule.next_number)
-        yield from self.changes.review(schedule.absent, schedule.reached(), now)
+            yield from self.membership.look(missing, schedule.queue.next_number)
+        yield from self.changes.review(schedule.absent, schedule.queue.reached, now)
         if not schedule.held:
-            yield from schedule.pump(now)
+            yield from schedule.open_waiting(now)
 
     def replaced(self, replaced: Replaced, now: float) -> Iterator[Action]:
         """A placement follows that does without devices that were lost, or does not need what they forgot."""
-        self.schedule.whole(now)
+        self.schedule.outage_over(now)
         self.monitor.replaced(replaced)
         yield from self.schedule.count_losses(replaced.devices, now)
 
@@ -239,29 +239,29 @@ class Source:
 
     def catch_up(self, now: float) -> Iterator[Action]:
         """Do what can wait until the next step is on its way, and what is due."""
-        yield from self.schedule.tell()
-        yield from self.schedule.look(now)
+        yield from self.schedule.clients.flush_tokens()
+        yield from self.schedule.check_deadlines(now)
         yield from self.monitor.look(now)
         if self.changes.is_stopping and self.schedule.is_at_rest:
-            yield from self.changes.at_rest(self.schedule.reached())
+            yield from self.changes.at_rest(self.schedule.queue.reached)
         due = self.changes.due
         if due is not None and now >= due:
-            yield from self.changes.ask_again(self.schedule.reached(), now)
+            yield from self.changes.ask_again(self.schedule.queue.reached, now)
             if self.changes.lose_silent(now):
                 yield from self.look(now)
 
     @property
     def due(self) -> float | None:
         """When `catch_up` must be called."""
-        return soonest(self.schedule.due, self.changes.due, self.monitor.due)
+        return soonest(self.schedule.deadlines.due, self.changes.due, self.monitor.due)
 
     # -- inner workings
 
     def _cut_links(self, missing: Sequence[str]) -> list[tuple[str, str]]:
         """The links that are down, of those between devices that are both connected to the source."""
         own = [(self.membership.role.device, name) for name in missing]
-        present = self.changes.members
-        return [link for link in (*own, *self._unready.items()) if present.keys() >= set(link)]
+        connected = self.changes.members.connected
+        return [link for link in (*own, *self._unready.items()) if connected >= set(link)]
 
     def _place(self, heard: Heard, message: Place, now: float) -> Iterator[Action]:
         try:
