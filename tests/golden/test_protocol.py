@@ -96,6 +96,6 @@ def test_a_changed_core_fails_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     text = (PROTOCOL / "values_twice.md").read_text(encoding="utf-8")
     assert played(text) == text
     monkeypatch.setattr(
-        Request, "_came", property(lambda self: set(), lambda self, value: None), raising=False
+        Execution, "_came", property(lambda self: set(), lambda self, value: None), raising=False
     )
     assert played(text) != text
