@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from partc.format.message_parts import Sampling
 from partc.runtime.core.device.sampling import drawn
-from partc.runtime.core.links import links
+from partc.runtime.core.links import incoming
 from tests.golden import trace
 from tests.golden.test_protocol import PROTOCOL, played
 from tests.native.device import NativeDevice, native_sample
@@ -110,7 +110,7 @@ def test_scenarios_of_rings(core: Process, scenario: scenarios.Scenario) -> None
 
 
 def test_a_core_that_differs_is_found(core: Process, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "_ACK_AFTER_S", 0.2)
+    monkeypatch.setattr(incoming, "_ACK_AFTER_S", 0.2)
     with twins(core), pytest.raises(AssertionError):
         for seed in range(20):
             living.play(living.life(seed))

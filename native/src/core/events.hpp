@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "errors.hpp"
+#include "format/match.hpp"
 #include "format/messages.gen.hpp"
 #include "format/tensor.hpp"
 
@@ -78,14 +79,6 @@ struct Tick {};
 
 using Event = std::variant<Loaded, LoadFailed, RowsRead, Connected, Disconnected, Rejected, Received, Unreadable, Computed,
                            ComputeFailed, SensorsRead, Tick>;
-
-/// A set of cases for std::visit.
-template <class... Cases>
-struct Match : Cases... {
-  using Cases::operator()...;
-};
-template <class... Cases>
-Match(Cases...) -> Match<Cases...>;  // which newer compilers deduce themselves
 
 }  // namespace partc::core
 

@@ -8,6 +8,8 @@
 #include <variant>
 #include <vector>
 
+#include "format/match.hpp"
+
 namespace partc::program {
 
 using Names = std::vector<std::string>;
@@ -111,13 +113,5 @@ Names kept_by(const Program& program);
 
 /// The program of a step whose token is not wanted: nothing is sampled, emitted, or sent to where it would be.
 Program tokenless(const Program& program);
-
-/// A set of cases for std::visit.
-template <class... Cases>
-struct Match : Cases... {
-  using Cases::operator()...;
-};
-template <class... Cases>
-Match(Cases...) -> Match<Cases...>;  // which newer compilers deduce themselves
 
 }  // namespace partc::program

@@ -150,7 +150,7 @@ std::optional<double> Runner::timeout() const {
 // -- events into the core
 
 void Runner::take(Event event) {
-  std::visit(core::Match{[this](Input& input) { take(input); },
+  std::visit(partc::Match{[this](Input& input) { take(input); },
                          [this](core::Connected& connected) {
                            const std::string towards = transport_->address_of(connected.peer);
                            connected.address = address_towards(towards, address_, settings_.advertise);

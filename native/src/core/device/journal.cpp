@@ -14,38 +14,50 @@ void add(Names& names, const std::string& name) {
 
 Value whole(std::uint64_t number) { return {Integer{number}}; }
 
+Log with_reason(const char* event, const std::string& cause, const std::string& reason) {
+  return {event, {{"cause", {cause}}, {"reason", {reason}}}};
+}
+
+/// Actions that are nothing to note.
+template <class Kind>
+concept NotNoted = OneOf<Kind, Delivered, Heard, Forward, Emitted, Seen, Failed, Begin, End, Broadcast, Tell> ||
+                   OneOf<Kind, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, ReadSensors, Announce,
+                         Log, Leave>;
+
 }  // namespace
 
 void Journal::note(const Action& action, double now, std::vector<Command>& commands) {
-  if (const auto* send = std::get_if<Send>(&action)) {
-    if (const auto* refuse = std::get_if<messages::Refuse>(&send->message)) {
-      commands.push_back(Log{"refused", {{"cause", {refuse->problem.cause}}, {"reason", {refuse->problem.message}}}});
-    }
-  } else if (const auto* caller = std::get_if<Greeted>(&action)) {
-    commands.push_back(greeted(caller->hello.name, now));
-  } else if (const auto* gone = std::get_if<Lost>(&action)) {
-    closed(*gone, now, commands);
-  } else if (const auto* stands = std::get_if<Linked>(&action)) {
-    linked_.insert(stands->peer);
-    commands.push_back(Log{"link-up", {{"peer", {stands->peer}}}});
-  } else if (const auto* misfit = std::get_if<Misfit>(&action)) {
-    commands.push_back(Log{"misfit", {{"cause", {misfit->error.cause}}, {"reason", {misfit->error.message}}}});
-  } else if (const auto* stalled = std::get_if<Stalled>(&action)) {
-    const std::string silent = joined(stalled->silent, ", ");
-    commands.push_back(Log{"stalled", {{"devices", {silent}}, {"reason", {stalled->error.message}}}});
-  } else if (std::holds_alternative<Hold>(action)) {
-    stands_still(now);
-  } else if (const auto* broken = std::get_if<Broken>(&action)) {
-    no_way(broken->devices, now, commands);
-  } else if (const auto* replaced = std::get_if<Replaced>(&action)) {
-    if (replaced->devices.empty()) return;
-    for (const std::string& device : replaced->devices) add(lost_, device);
-    commands.push_back(Log{"lost", {{"devices", {joined(replaced->devices, ", ")}}}});
-  } else if (std::holds_alternative<Mended>(action)) {
-    commands.push_back(healed("all devices are back", still_since_ ? now - *still_since_ : 0.0));
-  } else if (const auto* adopt = std::get_if<Adopt>(&action)) {
-    commands.push_back(adopted(*adopt, now));
-  }
+  std::visit(Match{[&](const Send& item) {
+                     if (const auto* refuse = std::get_if<messages::Refuse>(&item.message)) {
+                       commands.push_back(with_reason("refused", refuse->problem.cause, refuse->problem.message));
+                     }
+                   },
+                   [&](const Greeted& item) { commands.push_back(greeted(item.hello.name, now)); },
+                   [&](const Lost& item) { closed(item, now, commands); },
+                   [&](const Linked& item) {
+                     linked_.insert(item.peer);
+                     commands.push_back(Log{"link-up", {{"peer", {item.peer}}}});
+                   },
+                   [&](const Misfit& item) {
+                     commands.push_back(with_reason("misfit", item.error.cause, item.error.message));
+                   },
+                   [&](const Stalled& item) {
+                     const std::string silent = joined(item.silent, ", ");
+                     commands.push_back(Log{"stalled", {{"devices", {silent}}, {"reason", {item.error.message}}}});
+                   },
+                   [&](const Hold&) { stands_still(now); },
+                   [&](const Broken& item) { no_way(item.devices, now, commands); },
+                   [&](const Replaced& item) {
+                     if (item.devices.empty()) return;
+                     for (const std::string& device : item.devices) add(lost_, device);
+                     commands.push_back(Log{"lost", {{"devices", {joined(item.devices, ", ")}}}});
+                   },
+                   [&](const Mended&) {
+                     commands.push_back(healed("all devices are back", still_since_ ? now - *still_since_ : 0.0));
+                   },
+                   [&](const Adopt& item) { commands.push_back(adopted(item, now)); },
+                   [](const NotNoted auto&) {}},
+             action);
 }
 
 Log Journal::greeted(const std::string& device, double now) {
@@ -111,29 +123,6 @@ Log in_force(const Role& role) {
 Log dropped(const messages::Abort& abort) {
   return {"dropped",
           {{"epoch", whole(abort.epoch)}, {"cause", {abort.problem.cause}}, {"reason", {abort.problem.message}}}};
-}
-
-Log ended(const Job& job, const messages::AnyMessage& ending, double now) {
-  std::uint64_t tokens = 0;
-  for (const Counts& row : job.tokens) tokens += row.size();
-  const Value number{job.number ? Integer{*job.number} : Integer{-1}};
-  const double seconds = std::max(0.0, now - job.submitted);
-  if (const auto* error = std::get_if<messages::Error>(&ending)) {
-    return {"request-failed",
-            {{"request", number},
-             {"cause", {error->problem.cause}},
-             {"reason", {error->problem.message}},
-             {"tokens", whole(tokens)},
-             {"seconds", {seconds}}}};
-  }
-  Names reasons;
-  for (const std::string& reason : job.finish) add(reasons, reason);
-  return {"request-ended",
-          {{"request", number},
-           {"finish", {joined(reasons, ", ")}},
-           {"tokens", whole(tokens)},
-           {"seconds", {seconds}},
-           {"repeated", whole(job.replayed)}}};
 }
 
 }  // namespace partc::core

@@ -1,5 +1,5 @@
-// Journal of a device: what happens to the ring, as events of its log (partc/runtime/core/device/journal.py, whose docstring is
-// the table action × events).
+// Journal of a device: what happens to the ring, as events of its log (…/core/device/journal.py, whose docstring is the
+// table action × events).
 #pragma once
 
 #include <optional>
@@ -8,8 +8,7 @@
 #include <vector>
 
 #include "core/actions.hpp"
-#include "core/source/job.hpp"
-#include "core/source/orphans.hpp"
+#include "core/liveness.hpp"
 #include "format/role.hpp"
 
 namespace partc::core {
@@ -44,7 +43,5 @@ class Journal {
 Log in_force(const Role& role);
 /// A placement that was prepared will not be in force.
 Log dropped(const messages::Abort& abort);
-/// The end of a request.
-Log ended(const Job& job, const messages::AnyMessage& ending, double now);
 
 }  // namespace partc::core

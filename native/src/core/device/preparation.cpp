@@ -66,9 +66,9 @@ void Preparation::look(double now, Actions& out) {
     transfer_.begin(*next_, *message_, now, out);
   }
   if (state_ != State::fetching) return;
-  if (const Names missing = links_.missing_for(*next_); !missing.empty()) return wait_for(missing.front(), now, out);
+  if (const Names missing = links_.outgoing.missing_for(*next_); !missing.empty()) return wait_for(missing.front(), now, out);
   link_wait_.since.reset();
-  if (!transfer_.done()) return;
+  if (!transfer_.fetches.done()) return;
   state_ = State::prepared;
   tell_prepared(out);
 }
@@ -84,7 +84,7 @@ void Preparation::tell_prepared(Actions& out) const {
     if (std::ranges::find(role_->running, name) != role_->running.end()) kept.push_back(name);
   }
   messages::Prepared prepared{epoch(), incarnation_, requests_.held(kept), {}};
-  const std::vector<messages::Held> fetched = transfer_.held();
+  const std::vector<messages::Held> fetched = transfer_.fetches.held();
   prepared.have.insert(prepared.have.end(), fetched.begin(), fetched.end());
   out.push_back(Tell{role_->source(), std::move(prepared), {}});
 }

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string_view>
 
 #include "format/complaints.hpp"
 #include "format/facts.gen.hpp"
@@ -12,19 +11,6 @@ namespace partc::core {
 namespace {
 
 bool is_decode(const std::string& phase) { return phase == "decode" || phase == program::REPLAY; }
-/// Both [batch, likely], as they travel.
-Likelies likelies(const Tensor& ids, const Tensor& logarithms) {
-  Likelies found(ids.shape.front());
-  const std::size_t count = ids.shape.back();
-  for (std::size_t row = 0; row < found.size(); ++row) {
-    for (std::size_t at = row * count; at < (row + 1) * count; ++at) {
-      const auto id = static_cast<std::uint64_t>(ids.elements<std::int64_t>()[at]);
-      found[row].push_back({id, logarithms.elements<double>()[at]});
-    }
-  }
-  return found;
-}
-
 bool is_in_prompt(const std::string& phase) { return phase.empty() || phase == program::CHUNK; }
 
 std::string of_step(const Step& step) {
@@ -32,25 +18,6 @@ std::string of_step(const Step& step) {
 }
 
 }  // namespace
-
-Script::Script(RolePtr of_role) : role(std::move(of_role)) {
-  std::uint64_t most = 0;
-  for (const auto& [phase, items] : role->programs) {
-    std::vector<Line> lines;
-    std::map<std::string, std::size_t> last;
-    std::uint64_t count = 0;
-    for (const program::Instruction& item : items) {
-      lines.push_back({item, program::awaits(item), {}});
-      count += lines.back().awaits.size();
-      for (const std::string& name : program::reads(item)) last[name] = lines.size() - 1;
-    }
-    for (const auto& [name, at] : last) lines[at].dead.insert(name);
-    programs.set(phase, std::move(lines));
-    most = std::max(most, count);
-  }
-  most_steps = MOST_FORCED + build::most_chunks(role->model());
-  most_early = most_steps * most;
-}
 
 Request::Request(ScriptPtr script, std::uint64_t number, std::uint64_t slot, messages::Sampling sampling, bool trace,
                  double idle_since)
@@ -90,7 +57,7 @@ void Request::share(const Step& step, std::vector<RequestPtr> mates) {
   const std::vector<Step> steps = apart(step);
   for (std::size_t at = 0; at < steps.size(); ++at) {
     const Request& request = at == 0 ? *this : *mates[at - 1];
-    if (request.step_) {
+    if (request.execution_) {
       throw refused("request " + std::to_string(request.number) + " has a step under way, and cannot share one");
     }
     request.check_follows(steps[at]);
@@ -103,7 +70,7 @@ bool Request::shares_with(std::uint64_t other) const {
 }
 
 void Request::begin(const Step& step, const Tensors& inputs, double now) {
-  if (step_) {
+  if (execution_) {
     queued_.emplace_back(step, inputs);
   } else {
     start(step, inputs, now);
@@ -111,95 +78,72 @@ void Request::begin(const Step& step, const Tensors& inputs, double now) {
 }
 
 void Request::deliver(const std::string& peer, const Step& step, const Tensors& values, double now, Actions& out) {
-  if (!step_) join(step, now);
-  if (step.step != step_->step && is_early(step)) {
+  if (!execution_) join(step, now);
+  const Step& own = execution_->step;
+  if (step.step != own.step && is_early(step)) {
     early_.push_back({peer, step, values});
     return;
   }
-  if (!step_->same_as(step)) {
+  if (!own.same_as(step)) {
     throw refused(peer + " is at step " + std::to_string(step.step) + " of request " + std::to_string(number) +
                   " with other sizes than here");
   }
-  program::Message key{peer, {}};
-  for (const auto& [name, tensor] : values) key.values.push_back(name);
-  if (!came_.insert(key).second) {
-    throw refused(peer + " sent " + joined(key.values, ", ") + " twice in step " + std::to_string(step.step));
-  }
-  if (!step.likely.empty()) step_->likely = step.likely;
-  inbox_[key] = {values, now};
-  for (const auto& [name, tensor] : values) timing_.received_bytes += tensor.bytes.size;
-  if (state == RequestState::waiting && awaited() == nullptr) wake(now);
-  if (trace_ && step.phase != program::REPLAY) out.push_back(Seen{peer, step, values});
+  execution_->deliver(peer, step, values, now, out);
+  if (state != RequestState::waiting || execution_->awaited() != nullptr) return;
+  state = RequestState::ready;
+  execution_->ready_since = now;
 }
 
 void Request::advance(double now, Actions& out) {
-  timing_.queue_s += now - ready_since_;
-  while (at_ < program_->size()) {
-    const Line& line = (*program_)[at_];
-    if (awaited() != nullptr) {
-      state = RequestState::waiting;
-      waiting_since_ = now;
-      return;
-    }
-    execute(line.instruction, out);
-    if (state == RequestState::computing) return;
-    pass();
+  Execution& execution = under_way();
+  execution.timing.queue_s += now - execution.ready_since;
+  if (execution.advance(out)) {
+    state = RequestState::computing;
+  } else if (execution.is_over()) {
+    finish(now, out);
+  } else {
+    state = RequestState::waiting;
+    execution.waiting_since = now;
   }
-  finish(now, out);
 }
 
 void Request::computed(const std::vector<Tensor>& values, double seconds, double now) {
-  const program::Names names = program::writes((*program_)[at_].instruction);
-  if (std::holds_alternative<program::Sample>((*program_)[at_].instruction) && values.size() == 3) {
-    step_->likely = likelies(values[1], values[2]);
-    for (std::size_t row = 0; shares() && row < step_->likely.size(); ++row) {
-      const messages::Sampling& how = row == 0 ? sampling_ : mates_.at(row - 1)->sampling_;
-      step_->likely[row].resize(std::min<std::size_t>(step_->likely[row].size(), how.likely));
-    }
-  } else if (names.size() != values.size()) {
-    throw internal_error("other values were computed than were asked for");
-  }
-  for (std::size_t at = 0; at < names.size(); ++at) values_.set(names[at], values[at]);
-  timing_.compute_s += seconds;
-  pass();
+  Execution& execution = under_way();
+  execution.computed(values, seconds);
   state = RequestState::ready;
-  ready_since_ = now;
+  execution.ready_since = now;
 }
 
 void Request::close() {
   state = RequestState::closed;
-  values_.clear();
+  if (execution_) execution_->drop();
   kept_.clear();
   mates_.clear();
-  inbox_.clear();
   queued_.clear();
   early_.clear();
 }
 
 std::optional<std::pair<std::uint64_t, program::Message>> Request::waits_for() const {
-  const program::Message* message = state == RequestState::waiting ? awaited() : nullptr;
+  const bool waits = execution_ && state == RequestState::waiting;
+  const program::Message* message = waits ? execution_->awaited() : nullptr;
   if (message == nullptr) return {};
-  return std::pair{under_way().step, *message};
+  return std::pair{execution_->step.step, *message};
 }
 
 bool Request::has_begun(const std::string& submodule) const {
-  if (!step_) return false;
-  const std::size_t begun = at_ + (state == RequestState::computing);
-  return std::ranges::any_of(program_->begin(), program_->begin() + static_cast<std::ptrdiff_t>(begun),
-                             [&](const Line& line) {
-                               const auto* run = std::get_if<program::Run>(&line.instruction);
-                               return run != nullptr && run->submodule == submodule;
-                             });
+  return execution_ && execution_->has_begun(submodule, state == RequestState::computing);
 }
 
-std::pair<std::string, std::string> Request::works_at() const {
-  const program::Run* run = std::get_if<program::Run>(&(*program_)[at_].instruction);
-  return {run == nullptr ? std::string(SAMPLE) : run->submodule, phase_};
+std::pair<std::string, std::string> Request::works_at() const { return {under_way().works_at(), phase_}; }
+
+Execution& Request::under_way() {
+  if (!execution_) throw internal_error("request " + std::to_string(number) + " has no step under way");
+  return *execution_;
 }
 
-const Step& Request::under_way() const {
-  if (!step_) throw internal_error("request " + std::to_string(number) + " has no step under way");
-  return *step_;
+const Execution& Request::under_way() const {
+  if (!execution_) throw internal_error("request " + std::to_string(number) + " has no step under way");
+  return *execution_;
 }
 
 /// A message is the first to tell of a step.
@@ -219,29 +163,26 @@ void Request::start(const Step& step, const Tensors& inputs, double now) {
   } else {
     check_follows(apart(step).front());
   }
-  step_ = step;
   phase_ = step.phase;
-  at_ = 0;
-  program_ = &script_->programs.at(step.phase);
-  values_ = step_inputs(step);
-  for (const auto& [name, tensor] : kept_) values_.set(name, tensor);
-  for (const auto& [name, tensor] : inputs) values_.set(name, tensor);
-  inbox_.clear();
-  came_.clear();
-  emitted_.clear();
-  waiting_since_.reset();
-  timing_ = Timing{};
-  timing_.request = number;
+  Tensors values = step_inputs(step);
+  for (const auto& [name, tensor] : kept_) values.set(name, tensor);
+  for (const auto& [name, tensor] : inputs) values.set(name, tensor);
+  Timing timing;
+  timing.request = number;
   const std::uint64_t behind = step.step + 1;
-  timing_.step = is_decode(step.phase) && behind > ends_.size() ? behind - ends_.size() : 0;
-  timing_.started_s = now;
-  timing_.epoch = script_->role->epoch();
-  if (awaited() == nullptr) {
-    wake(now);
+  timing.step = is_decode(step.phase) && behind > ends_.size() ? behind - ends_.size() : 0;
+  timing.started_s = now;
+  timing.epoch = script_->role->epoch();
+  std::vector<Row> rows{{slot, sampling_}};
+  for (const RequestPtr& mate : mates_) rows.push_back({mate->slot, mate->sampling_});
+  execution_.emplace(script_, step, std::move(rows), trace_, std::move(values), std::move(timing), resets_);
+  if (execution_->awaited() == nullptr) {
+    state = RequestState::ready;
+    execution_->ready_since = now;
   } else {
     // What came before the first message of a step was waiting for it, but for a request's very first.
     state = RequestState::waiting;
-    waiting_since_ = step.step != 0 ? idle_since_ : now;
+    execution_->waiting_since = step.step != 0 ? idle_since_ : now;
   }
 }
 
@@ -264,146 +205,19 @@ Tensors Request::step_inputs(const Step& step) const {
           {"index", Tensor::int64({index.size()}, index)}};
 }
 
-void Request::wake(double now) {
-  state = RequestState::ready;
-  ready_since_ = now;
-}
-
-const program::Message* Request::awaited() const {
-  if (at_ == program_->size()) return nullptr;
-  for (const program::Message& message : (*program_)[at_].awaits) {
-    if (!inbox_.contains(message)) return &message;
-  }
-  return nullptr;
-}
-
-Tensors Request::named(const program::Names& names) const {
-  Tensors found;
-  for (const std::string& name : names) found.set(name, values_.at(name));
-  return found;
-}
-
-void Request::execute(const program::Instruction& instruction, Actions& out) {
-  const Step& step = under_way();
-  std::visit(Match{[&](const program::Recv& item) { receive(item); },
-                   [&](const program::Run& item) { run(item, out); },
-                   [&](const program::Send& item) {
-                     Tensors values = named(item.values);
-                     for (const auto& [name, tensor] : values) timing_.sent_bytes += tensor.bytes.size;
-                     out.push_back(Forward{item.device, step, std::move(values)});
-                   },
-                   [&](const program::Sample& item) {
-                     if (trace_) out.push_back(Seen{script_->role->device(), step, named({item.logits})});
-                     state = RequestState::computing;
-                     out.push_back(draw(item.logits, step));
-                   },
-                   [&](const program::Add& item) { values_.set(item.total, sum(item.terms)); },
-                   [&](const program::Cut& item) { cut(item); },
-                   [&](const program::Join& item) { values_.set(item.whole, joined_parts(item)); },
-                   [&](const program::Emit& item) { emitted_ = named(item.values); },
-                   [&](const program::Keep& item) { kept_ = named(item.values); }},
-             instruction);
-}
-
-/// Ask for a sub-module, with the sizes that it is called with; without any elements to compute, go on.
-void Request::run(const program::Run& item, Actions& out) {
-  const Role& role = *script_->role;
-  const build::Submodule& module = *role.submodules.at(item.submodule);
-  std::vector<Tensor> arrays;
-  for (const std::string& name : item.inputs) arrays.push_back(values_.at(name));
-  Dims dims = under_way().dims;
-  if (item.inputs != module.inputs) {
-    std::vector<const build::TensorType*> own;
-    std::vector<Shape> shapes;
-    for (const std::string& name : module.inputs) own.push_back(&role.types.at(name));
-    for (const Tensor& array : arrays) shapes.push_back(array.shape);
-    dims = program::dims_of_call(own, shapes, dims);
-    if (module.states.empty() && makes_nothing(item, module, dims)) return;
-  }
-  state = RequestState::computing;
-  Counts slots;
-  for (const RequestPtr& mate : mates_) slots.push_back(mate->slot);
-  out.push_back(Compute{item.submodule, slot, std::move(arrays), std::move(dims), resets_, std::move(slots)});
-  resets_ = false;
-}
-
-/// Whether all outputs of a call are empty; then they are there.
-bool Request::makes_nothing(const program::Run& item, const build::Submodule& module, const Dims& dims) {
-  std::vector<Tensor> made;
-  for (const std::string& name : module.outputs) {
-    const build::TensorType& type = script_->role->types.at(name);
-    made.push_back({element_type(type.dtype), evaluate_shape(type.shape, dims), Frame::copy("")});
-    if (bytes_of(made.back().shape, 1) != 0) return false;
-  }
-  for (std::size_t at = 0; at < made.size(); ++at) values_.set(item.outputs[at], made[at]);
-  return true;
-}
-
-void Request::cut(const program::Cut& item) {
-  const Tensor whole = values_.at(item.whole);
-  std::uint64_t begin = 0;
-  const Shape sizes = cut_sizes(whole.shape.at(item.axis), item.parts.size());
-  for (std::size_t part = 0; part < sizes.size(); ++part) {
-    values_.set(item.parts[part], part_of(whole, item.axis, begin, begin + sizes[part]));
-    begin += sizes[part];
-  }
-}
-
-Tensor Request::joined_parts(const program::Join& item) const {
-  std::vector<Tensor> parts;
-  for (const std::string& name : item.parts) parts.push_back(values_.at(name));
-  return joined_tensors(parts, item.axis);
-}
-
-void Request::receive(const program::Recv& instruction) {
-  auto found = inbox_.extract({instruction.device, instruction.values});
-  for (const auto& [name, tensor] : found.mapped().values) values_.set(name, tensor);
-  if (!waiting_since_) return;
-  timing_.wait_s[instruction.device] += std::max(0.0, found.mapped().at - *waiting_since_);
-  waiting_since_.reset();
-}
-
-/// The sum in float32, from the first to the last.
-Tensor Request::sum(const program::Names& terms) const {
-  const Tensor& first = values_.at(terms.front());
-  std::vector<float> total(first.elements<float>().begin(), first.elements<float>().end());
-  for (std::size_t at = 1; at < terms.size(); ++at) {
-    const std::span<const float> term = values_.at(terms[at]).elements<float>();
-    if (term.size() != total.size()) throw internal_error("values of unlike sizes are added");
-    for (std::size_t place = 0; place < total.size(); ++place) total[place] += term[place];
-  }
-  const std::string_view bytes(reinterpret_cast<const char*>(total.data()), total.size() * sizeof(float));
-  return {first.type, first.shape, Frame::copy(bytes)};
-}
-
-Draw Request::draw(const std::string& name, const Step& step) const {
-  const Tensor& logits = values_.at(name);
-  if (logits.shape.size() != 3 || logits.shape[1] != 1) {
-    throw internal_error("logits have the shape " + list_text(logits.shape) + ", not (batch, 1, vocabulary)");
-  }
-  std::vector<messages::Sampling> others;
-  for (const RequestPtr& mate : mates_) others.push_back(mate->sampling_);
-  return {logits, sampling_, step.end(), std::move(others)};
-}
-
-/// Go to the next instruction; values that nothing uses any more are let go.
-void Request::pass() {
-  for (const std::string& name : (*program_)[at_].dead) values_.erase(name);
-  ++at_;
-}
-
 /// The step is over; what it emits goes out last, since the request's next step begins with it.
 void Request::finish(double now, Actions& out) {
-  const Step step = under_way();
-  const Tensors emitted = std::move(emitted_);
-  emitted_.clear();
-  timings.push_back(timing_);
-  step_.reset();
+  const Execution over = std::move(under_way());
+  const Step& step = over.step;
+  execution_.reset();
+  timings.push_back(over.timing);
   state = RequestState::idle;
   idle_since_ = now;
   steps = step.step + 1;
+  resets_ = over.resets;
+  if (over.kept) kept_ = *over.kept;
   const std::vector<RequestPtr> mates = std::exchange(mates_, {});
-  for (std::size_t at = 0; at < mates.size(); ++at) mates[at]->step_was_shared(step.others[at].step, timing_, now);
+  for (std::size_t at = 0; at < mates.size(); ++at) mates[at]->step_was_shared(step.others[at].step, over.timing, now);
   if (step.phase == "prefill" || step.phase == program::CHUNK) ends_.push_back(step.end());
   if (!queued_.empty()) {
     const auto [following, inputs] = std::move(queued_.front());
@@ -413,7 +227,7 @@ void Request::finish(double now, Actions& out) {
   const std::vector<Early> early = std::move(early_);
   early_.clear();
   for (const Early& each : early) deliver(each.peer, each.step, each.values, now, out);
-  if (!emitted.empty()) out.push_back(Emitted{step, emitted});
+  if (!over.emitted.empty()) out.push_back(Emitted{step, over.emitted});
 }
 
 /// A step is over that another request has computed for this one, too; each counts all of its time.
@@ -428,8 +242,8 @@ void Request::step_was_shared(std::uint64_t step, const Timing& timing, double n
 
 /// Whether a message belongs to a later step that may be known already.
 bool Request::is_early(const Step& step) const {
-  return step.step > step_->step && step.step - step_->step <= script_->most_steps &&
-         early_.size() < script_->most_early;
+  const std::uint64_t own = under_way().step.step;
+  return step.step > own && step.step - own <= script_->most_steps && early_.size() < script_->most_early;
 }
 
 }  // namespace partc::core

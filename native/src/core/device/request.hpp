@@ -1,40 +1,19 @@
-// One request on one device, from its first step to its end; the table of its states is in partc/runtime/core/device/request.py.
+// One request on one device, from its first step to its end; the table of its states is in
+// partc/runtime/core/device/request.py.
 #pragma once
 
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "core/actions.hpp"
-#include "core/device/timings.hpp"
+#include "core/device/execution.hpp"
 
 namespace partc::core {
 
 enum class RequestState { opening, ready, computing, waiting, idle, closed };
-
-/// What one instruction awaits, and the values that nothing after it uses, so that their memory can go.
-struct Line {
-  program::Instruction instruction;
-  std::vector<program::Message> awaits;
-  std::set<std::string> dead;
-};
-
-/// The programs of a device, and what can be known of them before any request.
-struct Script {
-  explicit Script(RolePtr role);
-
-  RolePtr role;
-  Map<std::string, std::vector<Line>> programs;
-  /// Steps that may be known before the one under way is over, and messages that those bring at most.
-  std::uint64_t most_steps = 0, most_early = 0;
-};
-
-using ScriptPtr = std::shared_ptr<const Script>;
 
 class Request;
 using RequestPtr = std::shared_ptr<Request>;
@@ -81,40 +60,24 @@ class Request {
   /// Whether the step under way has run a sub-module, or runs it.
   bool has_begun(const std::string& submodule) const;
   /// When the step under way began.
-  double began_s() const { return timing_.started_s; }
+  double began_s() const { return under_way().timing.started_s; }
 
  private:
-  struct Come {
-    Tensors values;
-    double at = 0.0;
-  };
   struct Early {
     std::string peer;
     Step step;
     Tensors values;
   };
 
-  const Step& under_way() const;
+  Execution& under_way();
+  const Execution& under_way() const;
   void join(const Step& step, double now);
   void start(const Step& step, const Tensors& inputs, double now);
   void check_follows(const Step& step) const;
   Tensors step_inputs(const Step& step) const;
-  void wake(double now);
-  /// The first message that the instruction waits for and that has not come; null: none.
-  const program::Message* awaited() const;
-  void execute(const program::Instruction& instruction, Actions& out);
-  void receive(const program::Recv& instruction);
-  void run(const program::Run& item, Actions& out);
-  bool makes_nothing(const program::Run& item, const build::Submodule& module, const Dims& dims);
-  void cut(const program::Cut& item);
-  Tensor joined_parts(const program::Join& item) const;
-  Tensor sum(const program::Names& terms) const;
-  Draw draw(const std::string& name, const Step& step) const;
-  void pass();
   void finish(double now, Actions& out);
   void step_was_shared(std::uint64_t step, const Timing& timing, double now);
   bool is_early(const Step& step) const;
-  Tensors named(const program::Names& names) const;
 
   ScriptPtr script_;
   messages::Sampling sampling_;
@@ -128,18 +91,8 @@ class Request {
   std::deque<std::pair<Step, Tensors>> queued_;
   /// Messages of later steps.
   std::vector<Early> early_;
-  // -- the step under way
-  std::optional<Step> step_;
-  const std::vector<Line>* program_ = nullptr;
-  std::size_t at_ = 0;
-  Tensors values_;
-  /// Messages that have come; and all that have been there.
-  std::map<program::Message, Come> inbox_;
-  std::set<program::Message> came_;
-  Tensors emitted_;
-  Timing timing_;
-  double ready_since_ = 0.0;
-  std::optional<double> waiting_since_;
+  /// The step under way.
+  std::optional<Execution> execution_;
   /// The other requests of a shared step, in the order of their rows.
   std::vector<RequestPtr> mates_;
   /// Rows of an earlier request that step 0 goes on behind.

@@ -4,21 +4,10 @@
 #include <utility>
 
 #include "format/complaints.hpp"
-#include "format/json.hpp"
 #include "format/message_parts.hpp"
 
 namespace partc::core {
 namespace {
-
-/// The text of a placement's programs, which tell one placement from another whatever its epoch.
-std::string text_of_ring(const placement::Placement& placement) {
-  const Value data = placement::write_placement(placement);
-  return canonical_json(data.as<Object>()->at("programs"));
-}
-
-Send refusal(const Wish& wish, const Error& error) {
-  return {wish.origin, messages::Error{wish.ticket, messages::problem_of(error)}, {}};
-}
 
 Error peer_lost(std::string message) { return run_error(std::move(message), "", "", "lost-peer"); }
 
@@ -27,57 +16,38 @@ Error peer_lost(std::string message) { return run_error(std::move(message), "", 
 Changes::Changes(RolePtr of_role, std::vector<placement::Placement> known, const Map<std::string, std::string>& addresses,
                  double patience_s)
     : role(std::move(of_role)),
+      members(role),
       known_(std::move(known)),
       addresses_(addresses),
       patience_s_(patience_s),
       highest_(role->epoch()) {}
 
 void Changes::greeted(const std::string& device, const Member& member) {
-  members.set(device, member);
+  members.came(device, member);
   highest_ = std::max(highest_, member.epoch);
-  suspects_.erase(device);
   ready();
-}
-
-void Changes::gone(const std::string& device) {
-  members.erase(device);
-  suspects_.erase(device);
 }
 
 bool Changes::answered(const std::string& device, double now) {
   if (Progress* heard = change_ ? change_->heard.find(device) : nullptr) heard->moved(now);
-  return suspects_.erase(device) > 0;
-}
-
-bool Changes::remembers(const std::string& device, std::uint64_t incarnation) const {
-  const std::uint64_t* known = in_force_.find(device);
-  return known != nullptr && *known == incarnation;
+  return members.answered(device);
 }
 
 void Changes::review(const Names& absent, const Reached& reached, double now, Actions& out) {
   if (change_) {
-    const bool are_there = std::ranges::all_of(change_->asked, [&](const auto& entry) {
-      return is_present(entry.first) && members.at(entry.first).incarnation == entry.second;
-    });
+    const bool are_there = std::ranges::all_of(
+        change_->asked, [&](const auto& entry) { return members.is_there(entry.first, entry.second); });
     if (are_there) return;
     give_up(peer_lost("a device was lost meanwhile"), out);
   }
-  Names missing, forgetful;
-  for (const std::string& name : role->ring()) {
-    if (!is_present(name)) {
-      missing.push_back(name);
-    } else if (has_forgotten(name)) {
-      forgetful.push_back(name);
-    }
-  }
-  const bool all_know = std::ranges::all_of(forgetful, [&](const auto& name) { return is_in_force(members.at(name)); });
+  const Names missing = members.missing();
+  Names forgetful = members.forgetful();
+  const bool all_know = std::ranges::all_of(forgetful, [&](const auto& name) { return members.runs_it(name); });
   if (reached.empty() && missing.empty() && all_know) forgetful.clear();  // there is nothing to remember
   if (!missing.empty() || !forgetful.empty()) {
     replace(missing, forgetful, reached, now, out);
   } else if (absent.empty()) {
-    in_force_.clear();
-    for (const std::string& name : role->ring()) in_force_.set(name, members.at(name).incarnation);
-    losses_.clear();
+    members.stand();
     stands(reached, now, out);
   }
 }
@@ -137,7 +107,7 @@ void Changes::give_up(const Error& error, Actions& out) {
 }
 
 Due Changes::due() const {
-  if (!change_ && suspects_.empty()) return {};
+  if (!change_ && !members.any_suspect()) return {};
   Due first = asked_at_ + patience_s_ / 4;
   if (!change_) return first;
   for (const auto& [device, progress] : change_->heard) first = soonest({first, progress.expires(patience_s_)});
@@ -155,26 +125,10 @@ bool Changes::lose_silent(double now) {
   bool is_any = false;
   for (const auto& [device, progress] : change_ ? change_->heard : Map<std::string, Progress>{}) {
     if (now < progress.expires(patience_s_)) continue;
-    suspects_.insert(device);
+    members.suspect({device});
     is_any = true;
   }
   return is_any;
-}
-
-bool Changes::is_present(const std::string& device) const {
-  return members.contains(device) && !suspects_.contains(device);
-}
-
-/// Whether a device that is present does not know the placement in force, or lost what it had in it.
-bool Changes::has_forgotten(const std::string& device) const {
-  const Member& member = members.at(device);
-  const std::uint64_t* known = in_force_.find(device);
-  return !is_in_force(member) || (known != nullptr && *known != member.incarnation);
-}
-
-/// Whether a device runs the placement in force; a former life of the source may have given out its epoch.
-bool Changes::is_in_force(const Member& member) const {
-  return member.epoch == role->epoch() && member.placement == role->placement_digest();
 }
 
 /// The placement in force stands: go on with it, or with what was asked for.
@@ -193,7 +147,7 @@ void Changes::stands(const Reached& reached, double now, Actions& out) {
 }
 
 void Changes::replace(const Names& missing, const Names& forgetful, const Reached& reached, double now, Actions& out) {
-  if (!missing.empty() && in_force_.empty()) return;  // the ring has never stood: they are still starting
+  if (!missing.empty() && !members.ever_stood()) return;  // the ring has never stood: they are still starting
   if (wish_) {
     out.push_back(refusal(*wish_, peer_lost((missing.empty() ? forgetful : missing).front() + " was lost")));
     wish_.reset();
@@ -202,7 +156,7 @@ void Changes::replace(const Names& missing, const Names& forgetful, const Reache
   tried.insert(tried.end(), known_.begin(), known_.end());
   const auto found = std::ranges::find_if(tried, [&](const auto& placement) { return can_be(placement); });
   if (found != tried.end()) {
-    out.push_back(Replaced{newly_lost(missing, forgetful)});
+    out.push_back(Replaced{members.newly_lost(missing, forgetful)});
     begin(*found, reached, now, true, {}, out);
     return;
   }
@@ -212,22 +166,8 @@ void Changes::replace(const Names& missing, const Names& forgetful, const Reache
   out.push_back(Broken{devices});
 }
 
-/// Those that were not lost before, or were back since.
-Names Changes::newly_lost(const Names& missing, const Names& forgetful) {
-  Map<std::string, std::optional<std::uint64_t>> lives;
-  for (const std::string& name : missing) lives.set(name, std::nullopt);
-  for (const std::string& name : forgetful) lives.set(name, members.at(name).incarnation);
-  Names found;
-  for (const auto& [name, life] : lives) {
-    const std::optional<std::uint64_t>* before = losses_.find(name);
-    if (before == nullptr || (*before && *before != life)) found.push_back(name);
-  }
-  for (const auto& [name, life] : lives) losses_.set(name, life);
-  return found;
-}
-
 bool Changes::can_be(const placement::Placement& placement) const {
-  return std::ranges::all_of(placement.ring, [&](const auto& name) { return is_present(name); }) &&
+  return std::ranges::all_of(placement.ring, [&](const auto& name) { return members.is_present(name); }) &&
          !refused_.contains(text_of_ring(placement));
 }
 
@@ -240,10 +180,10 @@ void Changes::begin(const placement::Placement& placement, const Reached& reache
   change.role = role_of(role, placement::seal_placement(std::move(following)));
   std::set<std::string> participants(change.role->ring().begin(), change.role->ring().end());
   for (const std::string& name : role->ring()) {
-    if (is_present(name)) participants.insert(name);
+    if (members.is_present(name)) participants.insert(name);
   }
   for (const std::string& name : participants) {
-    change.asked.set(name, members.at(name).incarnation);
+    change.asked.set(name, members.life(name));
     if (name != role->device()) change.heard.set(name, Progress{now});
   }
   change.is_loss = is_loss;
@@ -275,7 +215,7 @@ void Changes::ask(const Change& change, const Reached& reached, Actions& out) co
 Map<std::string, std::string> Changes::holders() const {
   Map<std::string, std::string> found;
   auto note = [&](const std::string& name, const std::string& device) {
-    if (is_present(device) && !has_forgotten(device)) found.set(name, device);
+    if (members.is_present(device) && !members.has_forgotten(device)) found.set(name, device);
   };
   for (const auto& [name, device] : role->placement.mirrors) note(name, device);
   for (const auto& [device, names] : role->all_running) {
@@ -291,12 +231,7 @@ void Changes::commit(const Change& change, double now, Actions& out) {
   const double stopped_s = held_since_ ? now - *held_since_ : 0.0;
   held_since_.reset();
   is_cut_short_ = false;
-  in_force_.clear();
-  for (const std::string& name : role->ring()) in_force_.set(name, change.asked.at(name));
-  losses_.clear();
-  for (const auto& [name, incarnation] : change.asked) {
-    members.set(name, {incarnation, role->epoch(), role->placement_digest()});
-  }
+  members.adopt(role, change.asked);
   Adopt adopt{role, change.asked, {}, change.wish, stopped_s};
   for (const auto& [device, prepared] : change.prepared) {
     for (const messages::Held& held : prepared.have) adopt.have.set({device, held.request, held.submodule}, held);
@@ -312,15 +247,9 @@ void Changes::check(const placement::Placement& placement) const {
   }
   const std::set<std::string> ring(placement.ring.begin(), placement.ring.end());
   for (const std::string& name : ring) {
-    if (!is_present(name)) throw refused(name + " is not connected", name);
+    if (!members.is_present(name)) throw refused(name + " is not connected", name);
   }
   check_role(*role_of(role, placement), "placement");
-}
-
-void placed(const Adopt& adopt, std::uint64_t steps, double now, Actions& out) {
-  if (!adopt.wish) return;
-  const messages::Placed message{adopt.wish->ticket, adopt.role->epoch(), now - adopt.wish->asked, adopt.stopped_s, steps};
-  out.push_back(Send{adopt.wish->origin, message, {}});
 }
 
 }  // namespace partc::core

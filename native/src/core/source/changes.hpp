@@ -1,4 +1,5 @@
-// Changes of placement, at the source: REWIND (docs/wire.md); the table of states is in partc/runtime/core/source/changes.py.
+// Changes of placement, at the source: REWIND (docs/wire.md); the table of states is in
+// partc/runtime/core/source/changes.py.
 #pragma once
 
 #include <optional>
@@ -6,17 +7,10 @@
 #include <string>
 #include <vector>
 
-#include "core/actions.hpp"
-#include "core/liveness.hpp"
+#include "core/source/change.hpp"
+#include "core/source/members.hpp"
 
 namespace partc::core {
-
-/// A device that is connected, and the placement that it runs.
-struct Member {
-  std::uint64_t incarnation = 0;
-  std::uint64_t epoch = 0;
-  Bytes placement;
-};
 
 using Reached = std::vector<messages::Reached>;
 
@@ -28,7 +22,7 @@ class Changes {
           double patience_s);
 
   RolePtr role;
-  Map<std::string, Member> members;
+  Members members;
 
   // -- what the source learns
 
@@ -36,14 +30,8 @@ class Changes {
   void greeted(const std::string& device, const Member& member);
   /// A device is connected, or its links stand: what could not be prepared may be possible now.
   void ready() { refused_.clear(); }
-  /// The connection of a device is closed.
-  void gone(const std::string& device);
   /// A device gives a sign of life; whether it was missed.
   bool answered(const std::string& device, double now);
-  /// A request stands still, and these devices do not answer.
-  void stalled(const Names& silent) { suspects_.insert(silent.begin(), silent.end()); }
-  /// Whether a device that connects is in the ring, and has been since the placement came into force.
-  bool remembers(const std::string& device, std::uint64_t incarnation) const;
 
   // -- what follows
 
@@ -72,23 +60,8 @@ class Changes {
 
  private:
   enum class State { settled, broken, preparing, stopping, closing };
-  struct Change {
-    /// The role of the source.
-    RolePtr role;
-    /// Participant → its incarnation, and its last sign of life.
-    Map<std::string, std::uint64_t> asked;
-    bool is_loss = false;
-    std::optional<Wish> wish;
-    Map<std::string, Progress> heard;
-    Map<std::string, messages::Prepared> prepared;
-  };
-
-  bool is_present(const std::string& device) const;
-  bool has_forgotten(const std::string& device) const;
-  bool is_in_force(const Member& member) const;
   void stands(const Reached& reached, double now, Actions& out);
   void replace(const Names& missing, const Names& forgetful, const Reached& reached, double now, Actions& out);
-  Names newly_lost(const Names& missing, const Names& forgetful);
   bool can_be(const placement::Placement& placement) const;
   void begin(const placement::Placement& placement, const Reached& reached, double now, bool is_loss,
              std::optional<Wish> wish, Actions& out);
@@ -105,12 +78,6 @@ class Changes {
   std::optional<Change> change_;
   /// The highest epoch that was ever heard of.
   std::uint64_t highest_;
-  /// Device of the ring → its incarnation when the placement came into force.
-  Map<std::string, std::uint64_t> in_force_;
-  /// Devices that are connected and do not answer.
-  std::set<std::string> suspects_;
-  /// Device that was lost since → the incarnation in which it is back, if it is: nothing is told of a loss twice.
-  Map<std::string, std::optional<std::uint64_t>> losses_;
   /// Rings of the placements that a device could not prepare.
   std::set<std::string> refused_;
   std::optional<Wish> wish_;
@@ -120,8 +87,5 @@ class Changes {
   bool is_cut_short_ = false;
   double asked_at_ = 0.0;
 };
-
-/// Tell the client that its placement is in force; `steps` were computed again for that.
-void placed(const Adopt& adopt, std::uint64_t steps, double now, Actions& out);
 
 }  // namespace partc::core

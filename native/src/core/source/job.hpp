@@ -1,4 +1,4 @@
-// One request at the source: what its client asked for, and how far it is (partc/runtime/core/source/job.py).
+// One request at the source: what its client asked for, and how far it is (…/core/source/job.py).
 #pragma once
 
 #include <memory>
@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/source/inputs.hpp"
 #include "core/liveness.hpp"
+#include "core/source/inputs.hpp"
 
 namespace partc::core {
 
@@ -18,6 +18,9 @@ namespace partc::core {
 using Call = std::pair<Step, Tensors>;
 /// The tokens of a step, one a sequence; none where it has ended before.
 using Fresh = std::vector<std::optional<std::uint64_t>>;
+
+/// State of a request at the source; the table of them is in partc/runtime/core/source/job.py.
+enum class JobState { waiting, standing, stepping, reporting, over };
 
 class Job {
  public:
@@ -58,8 +61,7 @@ class Job {
   std::vector<Tensor> drawn;
   /// The step that begins next.
   std::uint64_t next_step = 0;
-  /// Whether a step is under way whose values are waited for.
-  bool in_flight = false;
+  JobState state = JobState::waiting;
   std::uint64_t replayed = 0, mismatches = 0;
   /// Device → how often it was lost while this request ran.
   Map<std::string, std::uint64_t> losses;
@@ -68,6 +70,12 @@ class Job {
   /// Devices whose timings have not come yet.
   std::set<std::string> reports;
 
+  /// Go over to another state. Throws Error: it does not follow this one.
+  void become(JobState next);
+  /// The step under way, if there is one, is over or given up.
+  void stand();
+  /// A step begins whose values are waited for.
+  void step_begins(double now);
   /// Take one token per sequence; the new ones.
   Fresh take(const std::vector<std::int64_t>& fresh);
   /// Whether every sequence has ended.
@@ -106,9 +114,5 @@ class Job {
 };
 
 using JobPtr = std::shared_ptr<Job>;
-
-/// The request that a message asks for. Throws Error: it is more than the plan allows, or not this model's task.
-JobPtr read_job(const Origin& origin, const messages::Submit& submit, const Frames& frames, const Role& role,
-                double now);
 
 }  // namespace partc::core

@@ -46,7 +46,7 @@ void RingMonitor::adopt(const Adopt& adopt, double now) {
   cause_.clear();
   changes_.emplace_back(now, messages::Change{adopt.role->epoch(), 0.0, cause, adopt.stopped_s});
   if (changes_.size() > KEPT_CHANGES) changes_.pop_front();
-  if (watchers.is_watched) schedule_.patience.pace.emplace();
+  if (watchers.is_watched) schedule_.deadlines.patience.pace.emplace();
 }
 
 void RingMonitor::look(double now, Actions& out) {
@@ -54,10 +54,10 @@ void RingMonitor::look(double now, Actions& out) {
   std::set<std::string> devices{schedule_.role->device()};
   for (const auto& [name, origin] : links_.devices()) devices.insert(name);
   if (watchers.has_ended()) {
-    schedule_.patience.pace.reset();
+    schedule_.deadlines.patience.pace.reset();
     ask({true}, out);
   } else if (watchers.begins(devices, now)) {
-    if (!schedule_.patience.pace) schedule_.patience.pace.emplace();
+    if (!schedule_.deadlines.patience.pace) schedule_.deadlines.patience.pace.emplace();
     ask({}, out);
   } else {
     for (const Watcher& watcher : watchers.answered(now)) {
@@ -77,11 +77,12 @@ messages::RingStatus RingMonitor::status(double now) const {
   ring.epoch = placement.epoch;
   ring.placement = placement.placement_id;
   ring.predicted = placement.predicted;
-  if (schedule_.patience.pace) ring.steps = schedule_.patience.pace->steps();
-  for (const JobPtr& job : schedule_.jobs()) {
-    if (!job->reports.empty()) continue;  // it is over, and waits for reports
-    ++(job->number ? ring.running : ring.waiting);
-    ring.tokens_left += job->max_new_tokens - job->step();
+  if (schedule_.deadlines.patience.pace) ring.steps = schedule_.deadlines.patience.pace->steps();
+  const std::vector<JobPtr> running = schedule_.queue.running(), waiting = schedule_.queue.waiting();
+  ring.running = running.size();
+  ring.waiting = waiting.size();
+  for (const std::vector<JobPtr>& jobs : {running, waiting}) {
+    for (const JobPtr& job : jobs) ring.tokens_left += job->max_new_tokens - job->step();
   }
   Names names = placement.ring;
   std::set<std::string> others;

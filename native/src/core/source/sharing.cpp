@@ -44,8 +44,7 @@ void Sharing::begin(double now, Actions& out) {
     std::vector<Call> calls;
     std::vector<Step> steps;
     for (const JobPtr& job : jobs) {
-      job->started = now;
-      job->progress.moved(now);
+      job->step_begins(now);
       calls.push_back(job->calls().front());  // the only one: it is at a token
       steps.push_back(calls.back().first);
     }

@@ -16,6 +16,8 @@ class Slots {
   /// All are free, and none has rows.
   explicit Slots(std::uint64_t count);
 
+  /// How many no request has.
+  std::size_t free() const { return free_.size(); }
   bool any_free() const { return !free_.empty(); }
   /// A request leaves its slot, and the rows of these tokens; few are as good as none.
   void give(std::uint64_t slot, std::uint64_t request, Counts tokens);

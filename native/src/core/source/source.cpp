@@ -21,58 +21,66 @@ std::uint64_t watermark(const Adopt& adopt, std::uint64_t request, std::uint64_t
   return exact > least ? 0 : least;
 }
 
-}  // namespace
-
-Source::Source(Schedule of_schedule, Changes of_changes, Links& links, Membership& membership)
-    : schedule(std::move(of_schedule)),
-      changes(std::move(of_changes)),
-      monitor(links, schedule),
-      links_(links),
-      membership_(membership) {}
-
-void Source::asked(const Heard& heard, double now, Actions& out) {
-  const messages::AnyMessage& message = heard.message;
-  if (const auto* submit = std::get_if<messages::Submit>(&message)) {
-    schedule.submit(heard.origin, *submit, heard.frames, now, out);
-  } else if (const auto* cancel = std::get_if<messages::Cancel>(&message)) {
-    schedule.cancel(heard.origin, *cancel, now, out);
-  } else if (const auto* resume = std::get_if<messages::Resume>(&message)) {
-    schedule.resume(heard.origin, *resume, out);
-  } else if (const auto* watch = std::get_if<messages::Watch>(&message)) {
-    monitor.watch(heard.origin, *watch, now, out);
-  } else if (const auto* wish = std::get_if<messages::Place>(&message)) {
-    place(heard, *wish, now, out);
-  }
+/// Placements to go over to: the compiled one, and its contingencies.
+std::vector<placement::Placement> known_to(const RolePtr& role, const Start& start) {
+  std::vector<placement::Placement> known{role->placement};
+  known.insert(known.end(), start.contingencies.begin(), start.contingencies.end());
+  return known;
 }
 
-void Source::told(const Heard& heard, double now, Actions& out) {
+}  // namespace
+
+Source::Source(const RolePtr& role, const Start& start, Links& links, Membership& membership, double now)
+    : schedule(role, start, now),
+      changes(role, known_to(role, start), links.addresses, start.patience_s),
+      monitor(links, schedule),
+      links_(links),
+      membership_(membership) {
+  schedule.absent = membership.absent(links.missing());
+}
+
+void Source::asked(const Heard& heard, const Asked& message, double now, Actions& out) {
+  std::visit(Match{[&](const messages::Submit* submit) {
+                     schedule.submit(heard.origin, *submit, heard.frames, now, out);
+                   },
+                   [&](const messages::Cancel* cancel) { schedule.cancel(heard.origin, *cancel, now, out); },
+                   [&](const messages::Resume* resume) { schedule.resume(heard.origin, *resume, out); },
+                   [&](const messages::Watch* watch) { monitor.watch(heard.origin, *watch, now, out); },
+                   [&](const messages::Place* wish) { place(heard, *wish, now, out); }},
+             message);
+}
+
+void Source::told(const Heard& heard, const Report& report, double now, Actions& out) {
   const std::string& peer = heard.peer;
   if (changes.answered(peer, now)) look(now, out);
-  const messages::AnyMessage& message = heard.message;
-  if (const auto* ready = std::get_if<messages::Ready>(&message)) {
-    unready_.erase(peer);
-    membership_.ready(peer, heard.origin);
-    changes.ready();
-    schedule.seen(ready->next_request);
-    look(now, out);
-  } else if (const auto* unready = std::get_if<messages::Unready>(&message)) {
-    unready_.set(peer, unready->lost);
-    membership_.left(peer, heard.origin);
-    look(now, out);
-  } else if (const auto* fail = std::get_if<messages::Fail>(&message)) {
-    schedule.fail({fail->request, messages::error_of(fail->problem), fail->earlier}, now, out);
-  } else if (const auto* timings = std::get_if<messages::Timings>(&message)) {
-    if (timings->device == peer) schedule.reported(*timings, heard.frames, now, out);
-  } else if (const auto* crossed = std::get_if<messages::Crossed>(&message)) {
-    if (crossed->device == peer) schedule.crossed(*crossed, heard.frames, out);
-  } else if (const auto* pong = std::get_if<messages::Pong>(&message)) {
-    schedule.patience.answered(peer, *pong, now);
-  } else if (const auto* sensed = std::get_if<messages::Sensed>(&message)) {
-    monitor.sensed(peer, *sensed, now);
-  } else if (const auto* prepared = std::get_if<messages::Prepared>(&message)) {
-    changes.prepared(peer, *prepared, schedule.is_at_rest(), now, out);
-    if (prepared->problem) look(now, out);
-  }
+  std::visit(Match{[&](const messages::Ready* ready) {
+                     unready_.erase(peer);
+                     membership_.ready(peer, heard.origin);
+                     changes.ready();
+                     schedule.queue.raise_next_number(ready->next_request);
+                     look(now, out);
+                   },
+                   [&](const messages::Unready* unready) {
+                     unready_.set(peer, unready->lost);
+                     membership_.left(peer, heard.origin);
+                     look(now, out);
+                   },
+                   [&](const messages::Fail* fail) {
+                     schedule.fail({fail->request, messages::error_of(fail->problem), fail->earlier}, now, out);
+                   },
+                   [&](const messages::Timings* timings) {
+                     if (timings->device == peer) schedule.reported(*timings, heard.frames, now, out);
+                   },
+                   [&](const messages::Crossed* crossed) {
+                     if (crossed->device == peer) schedule.crossed(*crossed, heard.frames, out);
+                   },
+                   [&](const messages::Pong* pong) { schedule.deadlines.patience.answered(peer, *pong, now); },
+                   [&](const messages::Prepared* prepared) {
+                     changes.prepared(peer, *prepared, schedule.is_at_rest(), now, out);
+                     if (prepared->problem) look(now, out);
+                   },
+                   [&](const messages::Sensed* sensed) { monitor.sensed(peer, *sensed, now); }},
+             report);
 }
 
 void Source::loaded(std::uint64_t incarnation) {
@@ -81,14 +89,15 @@ void Source::loaded(std::uint64_t incarnation) {
 }
 
 std::uint64_t Source::first_request(const messages::Hello& hello) const {
-  return changes.remembers(hello.name, hello.incarnation) ? schedule.first_number() : schedule.next_number;
+  const bool remembers = changes.members.remembers(hello.name, hello.incarnation);
+  return remembers ? schedule.first_number() : schedule.queue.next_number;
 }
 
 void Source::greeted(const messages::Hello& hello, double now, Actions& out) {
   schedule.sharing.greeted(hello.name, hello.shares);
-  if (!changes.remembers(hello.name, hello.incarnation)) {
+  if (!changes.members.remembers(hello.name, hello.incarnation)) {
     unready_.erase(hello.name);  // its former life lacked that link
-    schedule.forget_rows();
+    schedule.queue.forget_rows();
   }
   monitor.greeted(hello.name);
   changes.greeted(hello.name, {hello.incarnation, hello.epoch, hello.placement});
@@ -98,31 +107,41 @@ void Source::greeted(const messages::Hello& hello, double now, Actions& out) {
 void Source::lost(const std::string& device, const Origin& origin, double now, Actions& out) {
   membership_.left(device, origin);
   if (origin.is_route) {
-    changes.gone(device);
+    changes.members.gone(device);
     monitor.gone(device, now);
   }
-  schedule.incomplete_since = now;
+  schedule.deadlines.incomplete_since = now;
   look(now, out);
 }
 
 void Source::stalled(const Stalled& stalled, double now, Actions& out) {
-  changes.stalled(stalled.silent);
-  if (stalled.silent.empty()) return changes.begin_anew(stalled.error, schedule.reached(), now, out);
-  schedule.incomplete_since = now;
+  changes.members.suspect(stalled.silent);
+  if (stalled.silent.empty()) return changes.begin_anew(stalled.error, schedule.queue.reached(), now, out);
+  schedule.deadlines.incomplete_since = now;
   look(now, out);
+}
+
+void Source::broken(const Broken& broken, double now, Actions& out) {
+  monitor.broken(broken.devices);
+  schedule.devices_lost(broken.devices, now, out);
+}
+
+void Source::mended(double now, Actions& out) {
+  monitor.mended();
+  schedule.go_on(now, out);
 }
 
 void Source::look(double now, Actions& out) {
   const Names missing = links_.missing();
   schedule.absent = membership_.absent(missing);
-  schedule.cut(cut_links(missing), now);
-  if (schedule.absent.empty()) membership_.look(missing, schedule.next_number, out);
-  changes.review(schedule.absent, schedule.reached(), now, out);
-  if (!schedule.held) schedule.pump(now, out);
+  schedule.deadlines.links_down(cut_links(missing), now);
+  if (schedule.absent.empty()) membership_.look(missing, schedule.queue.next_number, out);
+  changes.review(schedule.absent, schedule.queue.reached(), now, out);
+  if (!schedule.held) schedule.open_waiting(now, out);
 }
 
 void Source::replaced(const Replaced& replaced, double now, Actions& out) {
-  schedule.whole(now);
+  schedule.outage_over(now);
   monitor.replaced(replaced);
   schedule.count_losses(replaced.devices, now, out);
 }
@@ -143,13 +162,13 @@ void Source::adopt(const Adopt& adopt, double now, Actions& out) {
 }
 
 void Source::catch_up(double now, Actions& out) {
-  schedule.tell(out);
-  schedule.look(now, out);
+  schedule.clients.flush_tokens(out);
+  schedule.check_deadlines(now, out);
   monitor.look(now, out);
-  if (changes.is_stopping() && schedule.is_at_rest()) changes.at_rest(schedule.reached(), out);
+  if (changes.is_stopping() && schedule.is_at_rest()) changes.at_rest(schedule.queue.reached(), out);
   const Due due = changes.due();
   if (!due || now < *due) return;
-  changes.ask_again(schedule.reached(), now, out);
+  changes.ask_again(schedule.queue.reached(), now, out);
   if (changes.lose_silent(now)) look(now, out);
 }
 
@@ -157,7 +176,7 @@ void Source::catch_up(double now, Actions& out) {
 std::vector<LinkNames> Source::cut_links(const Names& missing) const {
   std::vector<LinkNames> found;
   auto note = [&](const std::string& sender, const std::string& receiver) {
-    if (changes.members.contains(sender) && changes.members.contains(receiver)) found.emplace_back(sender, receiver);
+    if (changes.members.is_connected(sender) && changes.members.is_connected(receiver)) found.emplace_back(sender, receiver);
   };
   for (const std::string& name : missing) note(membership_.role->device(), name);
   for (const auto& [sender, receiver] : unready_) note(sender, receiver);
