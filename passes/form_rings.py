@@ -10,15 +10,15 @@ from typing import ClassVar
 from partc.config.demand import Demand, Wish, load_demand
 from partc.config.devices import load_devices
 from partc.errors import ConfigError
+from partc.format.plan import PlanFile
 from partc.ir.graph import ModelInfo, Module
-from partc.ir.plan import PlanFile
 from partc.ir.workload import of_batch
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
-from partc.plan.fleet.kinds import check_fleet, kinds_of, reduced
-from partc.plan.fleet.make import plan_fleet
-from partc.plan.fleet.rings import most_devices
-from partc.plan.problem import Problem
+from partc.plan.model.problem import Problem
+from partc.plan.rings.kinds import check_fleet, kinds_of, reduced
+from partc.plan.rings.make import plan_fleet
+from partc.plan.rings.rings import most_devices
 from passes.partition_graph import problem_of, profile_on
 
 

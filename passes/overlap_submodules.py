@@ -13,14 +13,14 @@ from msgspec import structs
 from partc.config.devices import load_devices
 from partc.errors import PlanError
 from partc.format.placement import Stage, Stages
+from partc.format.plan import Copy, Holding, Overlap
 from partc.ir.graph import Module
-from partc.ir.plan import Copy, Holding, Overlap
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
-from partc.plan.movable import with_borders
-from partc.plan.problem import Problem
-from partc.plan.problem_json import read_problem
-from partc.plan.stages import held
+from partc.plan.model.movable import with_borders
+from partc.plan.model.problem import Problem
+from partc.plan.model.problem_json import read_problem
+from partc.plan.model.stages import held
 
 MAX_LABELS = 1000
 """Partial choices that are kept at a time: more than an interval has sub-modules, so more than rings need in which no

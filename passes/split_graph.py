@@ -10,17 +10,17 @@ from typing import ClassVar
 from partc.config.devices import load_devices
 from partc.errors import PlanError
 from partc.format.placement import Stage, Stages
+from partc.format.plan import PlanFile, losses_of
 from partc.format.program import ONCE, Program, Run, Sample
 from partc.ir.edit import Names
 from partc.ir.equality import same_parts
 from partc.ir.flow import needed
 from partc.ir.graph import Graph, Input, Module, Node, Part, Value
 from partc.ir.once import is_of_request, once_nodes
-from partc.ir.plan import PlanFile, losses_of
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
-from partc.plan.programs import Calls, Whole, placement_programs
-from partc.plan.stages import (
+from partc.plan.model.programs import Calls, Whole, placement_programs
+from partc.plan.model.stages import (
     SOURCE,
     Ends,
     part_name,

@@ -190,4 +190,6 @@ def test_scratch_folders_are_made_in_one_place() -> None:
         for path in sorted((ROOT / folder).rglob("*.py"))
         if any(name in path.read_text(encoding="utf-8") for name in ("mkdtemp(", "TemporaryDirectory("))
     }
-    assert made == {"partc/scratch.py", "partc/fleet/demo.py"}, "Ray's sockets need a short path of their own"
+    assert made == {"partc/scratch.py", "partc/cluster/demo.py"}, (
+        "Ray's sockets need a short path of their own"
+    )

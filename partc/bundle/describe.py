@@ -27,16 +27,16 @@ from partc.format.build import State as StateSpec
 from partc.format.dims import element_count
 from partc.format.layouts import Layout
 from partc.format.placement import Placement, Stage, Stages, seal_placement, stages_of
+from partc.format.plan import Loss, PlanFile, SharedStages, losses_of, mirrors_of
 from partc.format.program import Emit, Instruction, Program, Run, kept_by, piece_of, print_program
 from partc.format.prompt_steps import useful
 from partc.format.state_kinds import has_rows_alone
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value, Weight
-from partc.ir.plan import Loss, PlanFile, SharedStages, losses_of, mirrors_of
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact, Target
-from partc.plan.figures import placement_figures
-from partc.plan.stages import devices_in, part_name, pieces_of
+from partc.plan.model.patience_figures import placement_figures
+from partc.plan.model.stages import devices_in, part_name, pieces_of
 
 PROMPT_CHUNK = 64
 """Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be nearly as fast as with

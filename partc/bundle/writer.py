@@ -39,11 +39,11 @@ from partc.format.build import BUILD_FILE, build_json
 from partc.format.contingencies import contingency_file
 from partc.format.digests import canonical_json
 from partc.format.placement import PLACEMENT_FILE, load_placement, placement_json
+from partc.format.plan import PlanFile
 from partc.ir.graph import Module, Part
-from partc.ir.plan import PlanFile
 from partc.pipeline.contract import Progress, Target, no_progress
 from partc.pipeline.registry import load_target
-from partc.plan.file import PLAN_FILE
+from partc.plan.model.plan_file import PLAN_FILE
 
 
 def write_bundle(

@@ -15,7 +15,7 @@ from partc.cli.options import FILE, example, json_option, print_json, seconds
 from partc.scratch import scratch_folder
 
 if TYPE_CHECKING:
-    from partc.fleet.cluster import Fleet
+    from partc.cluster.actors import Fleet
 
 _GRACE_S = 60.0
 
@@ -124,9 +124,9 @@ def demo_command(build: Path, rings: int, port: int) -> None:
     It runs until Ctrl-C. Meanwhile `partc fleet status --address` looks at it, and killing a node shows what happens.
     """
     from partc.cli.load import load_build
+    from partc.cluster.actors import Fleet
+    from partc.cluster.demo import local_cluster, write_demo
     from partc.config.fleet import load_fleet
-    from partc.fleet.cluster import Fleet
-    from partc.fleet.demo import local_cluster, write_demo
 
     load_build(build)
     with scratch_folder("fleet") as scratch:
@@ -149,7 +149,7 @@ def demo_command(build: Path, rings: int, port: int) -> None:
 
 @contextmanager
 def _joined(address: str) -> Iterator[Fleet]:
-    from partc.fleet.cluster import Fleet
+    from partc.cluster.actors import Fleet
 
     fleet: Any = Fleet(address, _state_folder())
     try:

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from partc.cli.tables import show, table
 from partc.config.units import format_seconds
-from partc.ir.fleet import Fleet, Latency, RingGroup, Wanted
+from partc.format.fleet import Fleet, Latency, RingGroup, Wanted
 
 _NAMED = 3
 """Devices that are named where there are many."""

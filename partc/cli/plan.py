@@ -22,10 +22,10 @@ from partc.errors import PlanError
 
 if TYPE_CHECKING:
     from partc.cli.observers import Watch
-    from partc.ir.fleet import Fleet
+    from partc.format.fleet import Fleet
+    from partc.format.plan import Plan
     from partc.ir.graph import Module
-    from partc.ir.plan import Plan
-    from partc.plan.problem import Problem
+    from partc.plan.model.problem import Problem
 
 
 @click.command(
@@ -95,7 +95,7 @@ def _plan(model: str, devices_file: Path, strategy: str, cut_rule: str, cache: b
     from partc.cli.observers import run_watched
     from partc.config.devices import load_devices
     from partc.pipeline.default import PLANNING, default_pipeline
-    from partc.plan.placement import check_strategy
+    from partc.plan.placed_by_user import check_strategy
 
     # Before the long work: a mistake in these should not cost minutes.
     devices = load_devices(devices_file)
@@ -116,7 +116,7 @@ def _fleet(
     from partc.config.demand import load_demand
     from partc.config.devices import load_devices
     from partc.pipeline.default import fleet_pipeline
-    from partc.plan.fleet.kinds import check_fleet
+    from partc.plan.rings.kinds import check_fleet
 
     load_demand(demand_file)
     devices = load_devices(devices_file)
@@ -132,7 +132,7 @@ def _fleet(
 
 def _show_fleet(fleet: Fleet, as_json: bool) -> None:
     from partc.cli.fleet_tables import print_fleet
-    from partc.ir.plan import plain
+    from partc.format.plan import plain
 
     if as_json:
         print_json(plain(fleet))
@@ -146,7 +146,7 @@ def _show(module: Module, devices_file: Path, as_json: bool) -> None:
     from partc.cli.tables import print_summary, show
     from partc.config.devices import load_devices
     from partc.format.digests import canonical_json
-    from partc.plan.summary import summary_of
+    from partc.plan.explain.summary import summary_of
 
     assert module.plan is not None, "partition-graph leaves a plan or raises"
     if as_json:
@@ -161,8 +161,8 @@ def _show(module: Module, devices_file: Path, as_json: bool) -> None:
 def _answer(file: str, strategy: str, as_json: bool) -> None:
     """Solve the problem in `file` and print the answer; an infeasible one ends with exit code 1."""
     from partc.cli.load import read_text
-    from partc.plan.problem_json import parse_problem
-    from partc.plan.strategies import solve
+    from partc.plan.model.problem_json import parse_problem
+    from partc.plan.solve import solve
 
     problem = parse_problem(read_text(file, "give a planning problem as JSON, or - for standard input"), file)
     answer = solve(problem, strategy)
@@ -181,8 +181,8 @@ def _print_answer(problem: Problem, answer: Plan, file: str, strategy: str) -> N
         PlanError: the problem has no answer; says which constraint cannot be met.
     """
     from partc.cli.tables import print_summary
-    from partc.plan.shared.evaluate import evaluate_plan
-    from partc.plan.summary import summarize
+    from partc.plan.explain.summary import summarize
+    from partc.plan.groups.evaluate import evaluate_plan
 
     if answer.stages is None:
         hint = f"{_remedy(problem, answer, strategy)}; --json prints the whole answer"
@@ -192,8 +192,8 @@ def _print_answer(problem: Problem, answer: Plan, file: str, strategy: str) -> N
 
 def _remedy(problem: Problem, answer: Plan, strategy: str) -> str:
     """A hint for a problem without an answer."""
-    from partc.plan.remedies import problem_remedy
-    from partc.plan.strategies import solve
+    from partc.plan.explain.remedies import problem_remedy
+    from partc.plan.solve import solve
 
     if strategy != "optimal" and solve(problem, explained=False).feasible:
         return f"{strategy} finds no plan, though there is one: use --strategy optimal"

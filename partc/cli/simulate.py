@@ -14,7 +14,7 @@ from partc.printable import note
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from partc.plan.problem import Problem
+    from partc.plan.model.problem import Problem
     from partc.plan.simulate.build import Build
     from partc.plan.simulate.case import Case
     from partc.plan.simulate.script import Workflow
@@ -140,7 +140,7 @@ def _read(path: Path) -> tuple[Case, Build | None]:
         UserError: it is neither a plan nor a build.
     """
     from partc.cli.load import check_plan_path
-    from partc.plan.file import PLAN_FILE, parse_plan, read_plan
+    from partc.plan.model.plan_file import PLAN_FILE, parse_plan, read_plan
     from partc.plan.simulate.build import read_build
     from partc.plan.simulate.case import read_case
 
@@ -163,7 +163,7 @@ def _changed(
     from dataclasses import replace
 
     from partc.errors import PlanError
-    from partc.plan.change import with_bandwidths, with_efficiency, with_speeds
+    from partc.plan.model.change import with_bandwidths, with_efficiency, with_speeds
 
     if efficiency is not None:
         if not case.phases:

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from partc.cli.tables import show, table
 from partc.config.units import format_seconds
-from partc.plan.values import say_rate
+from partc.plan.model.objective_values import say_rate
 
 if TYPE_CHECKING:
     from partc.plan.simulate.result import Simulation, Span

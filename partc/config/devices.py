@@ -20,10 +20,10 @@ from partc.config.target import read_target
 from partc.config.times import DeviceTimes, Times, load_times
 from partc.config.units import parse_bandwidth, parse_bytes, parse_flops, parse_seconds
 from partc.config.yamlfile import load_yaml
+from partc.format.plan import OBJECTIVES, Objective
 from partc.format.readings import Limits
-from partc.ir.plan import OBJECTIVES, Objective
 from partc.pipeline.registry import COMMON_OPTIONS, owner_of
-from partc.runtime.cores import MOST_THREADS
+from partc.runtime.processor import MOST_THREADS
 
 SURVIVE = ("none", "one")
 """The number of devices that may be lost: none, or any single one but the source."""
@@ -120,7 +120,7 @@ class DevicesConfig:
     keep: str = "prompt"
     """One of `KEEP`."""
     returns: int | Literal["auto", "any"] = "auto"
-    """How often a plan may return to a device that it has left; `auto`: see `partc.plan.returns`."""
+    """How often a plan may return to a device that it has left; `auto`: see `partc.plan.exact.returns`."""
     memory_fraction: float = 0.9
     """The part of a device's memory that may be used (EdgeShard's beta)."""
     survive: str = "none"

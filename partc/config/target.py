@@ -18,7 +18,7 @@ from partc.config.section import Section
 from partc.config.times import as_json
 from partc.errors import UserError
 from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, default_target, target_options, target_type
-from partc.runtime.cores import architecture
+from partc.runtime.processor import architecture
 
 
 class TargetConfig(NamedTuple):

@@ -15,6 +15,7 @@ prompt_steps       the steps of a prompt where there is code for certain numbers
 state_kinds        kinds of states: what a step writes of one, and what follows from that
 placement          what a re-plan changes: placement.json
 contingencies      placements/without-DEVICE.json: what follows the loss of a device
+plan, fleet        plan.json: the answer to a planning problem; the rings of a fleet
 reading            JSON into structs, with errors that name file and key
 role               one device's view of a build and a placement
 kernel_plan, kernel_plan_rules    the kernels of a compiled library in the order of a step: kernels.json; its reader

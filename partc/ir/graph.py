@@ -16,10 +16,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from partc.format.dims import Dim, Shape, element_count
+from partc.format.plan import PlanFile
 from partc.format.program import Program, Run
 from partc.format.state_kinds import USUAL, StateKind
 from partc.format.tasks import generates
-from partc.ir.plan import PlanFile
 from partc.ir.quantization import Quantization
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import Array, WeightExpr

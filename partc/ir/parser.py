@@ -12,6 +12,7 @@ from msgspec import ValidationError
 
 from partc.errors import UserError
 from partc.format.dims import Shape
+from partc.format.plan import PlanFile
 from partc.format.program import Program, parse_program
 from partc.format.state_kinds import KINDS, USUAL
 from partc.ir.graph import (
@@ -30,7 +31,6 @@ from partc.ir.graph import (
     Weight,
 )
 from partc.ir.lines import Line, Reader
-from partc.ir.plan import PlanFile
 from partc.ir.printer import VERSION
 from partc.ir.quantization import BITS, NONE, Quantization
 from partc.ir.terms import parse_array, parse_attributes, parse_expr, parse_type

@@ -12,6 +12,7 @@ import numpy as np
 
 from partc.errors import InternalError
 from partc.format.dims import Shape
+from partc.format.plan import PlanFile
 from partc.format.program import Program, print_instruction
 from partc.format.state_kinds import USUAL
 from partc.ir.graph import (
@@ -28,7 +29,6 @@ from partc.ir.graph import (
     Value,
     Weight,
 )
-from partc.ir.plan import PlanFile
 from partc.ir.types import BY_NUMPY
 from partc.ir.weights import Array, print_expr
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 
 from partc.config.devices import DevicesConfig
-from partc.ir.plan import Message
+from partc.format.plan import Message
 from partc.profiler.links import LinkFigures
 from partc.runs.history import History
 from partc.runs.steps import Steps

@@ -32,7 +32,7 @@ from partc.profiler.timing import (
 )
 from partc.profiler.work import Work, load_work, work_of
 from partc.runtime.client.launch import launch_local
-from partc.runtime.cores import architecture
+from partc.runtime.processor import architecture
 
 _STEPS, _REPEATS = 60, 7
 _QUICK_STEPS, _QUICK_REPEATS = 8, 2

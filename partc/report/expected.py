@@ -14,7 +14,7 @@ A plan without measured times is compared as it is.
 
 from __future__ import annotations
 
-from partc.ir.plan import Message, Timeline
+from partc.format.plan import Message, Timeline
 from partc.report.figures import Plan
 
 

@@ -16,15 +16,15 @@ from typing import Any
 
 from partc.config.units import format_bytes, format_seconds
 from partc.format.role import Role
-from partc.plan.check import read_answer
-from partc.plan.objectives import is_less_better
-from partc.plan.shared.lanes import Lanes
-from partc.plan.shared.step import follow_shared
-from partc.plan.shared.units import units_of
+from partc.plan.explain.summary import summarize
+from partc.plan.groups.lanes import Lanes
+from partc.plan.groups.step import follow_shared
+from partc.plan.groups.units import units_of
+from partc.plan.model.check import read_answer
+from partc.plan.model.objective_values import say_rate, unit
+from partc.plan.model.objectives import is_less_better
 from partc.plan.simulate.build import Build, workflow
 from partc.plan.simulate.case import Case, read_case
-from partc.plan.summary import summarize
-from partc.plan.values import say_rate, unit
 
 Json = Mapping[str, Any]
 
@@ -138,7 +138,7 @@ class Plan:
 
     @property
     def overheads(self) -> Mapping[str, Mapping[str, float]]:
-        """Device → call_s and step_s, as `partc.plan.roofline.overheads` has them; empty where nothing is measured."""
+        """Device → call_s and step_s, as the plan has them; empty where nothing is measured."""
         times = self.answer.get("explain", {}).get("times") or {}
         found: Mapping[str, Mapping[str, float]] = times.get("overheads", {})
         return found

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from partc.format.plan import MemoryUse
 from partc.format.role import Role
-from partc.ir.plan import MemoryUse
 from partc.report.figures import Figure, Plan, pointer
 from partc.report.lanes import percent
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partc.errors import BundleError
-from partc.plan.file import PLAN_FILE, read_plan
+from partc.plan.model.plan_file import PLAN_FILE, read_plan
 from partc.plan.simulate.build import Build, read_build
 from partc.report.figures import Plan
 from partc.runs.records import RunRecord, read_record, record_files

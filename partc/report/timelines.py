@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from partc.config.units import format_bytes, format_seconds
-from partc.ir.plan import Message, StageRun
-from partc.ir.plan import Timeline as Step
-from partc.plan.shared.lanes import Span as LaneSpan
+from partc.format.plan import Message, StageRun
+from partc.format.plan import Timeline as Step
+from partc.plan.groups.lanes import Span as LaneSpan
 from partc.plan.simulate import Simulation
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load

@@ -16,7 +16,7 @@ from functools import cached_property
 import numpy as np
 
 from partc.format.dtypes import Array
-from partc.ir.plan import Message, Timeline
+from partc.format.plan import Message, Timeline
 from partc.runs.records import WAIT, RequestRecord
 from partc.runtime.client.results import Timings
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partc.ir.plan import Timeline
-from partc.plan.evaluate import follow_step
+from partc.format.plan import Timeline
+from partc.plan.model.evaluate import follow_step
 from partc.runs.history import History
 from partc.runs.steps import Steps
 

@@ -8,7 +8,7 @@ shell      sockets, keys and signals around a core and its engine
 client     clients of a ring: requests, results, text to tokens and back; rings of local processes
 measure    measurements for partc profile
 virtual    rings of cores in virtual time
-cores      the processor cores that this process may use
+processor  the processor cores that this process may use
 ```
 
 This package needs numpy, pyzmq and msgspec alone; onnxruntime and tokenizers come in where they are used.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from partc.config.model import ModelConfig
-from partc.plan.shared.exchanges import sum_name
+from partc.plan.groups.exchanges import sum_name
 from partc.verify.provenance import compute, origins
 
 if TYPE_CHECKING:

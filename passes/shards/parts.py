@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from partc.errors import PlanError
+from partc.format.plan import SharedStage, SharedStages, losses_of
 from partc.format.program import Program, Run
 from partc.ir.edit import Names
 from partc.ir.graph import Graph, Module, Part, Value
-from partc.ir.plan import SharedStage, SharedStages, losses_of
-from partc.plan.shared.programs import group_programs
-from partc.plan.shared.units import units_of
-from partc.plan.shared.work import Call, Compute, Item, Sum, UnitWork, Values
+from partc.plan.groups.programs import group_programs
+from partc.plan.groups.units import units_of
+from partc.plan.groups.work import Call, Compute, Item, Sum, UnitWork, Values
 from passes.shards.by_rows import is_by_rows
 from passes.shards.pieces import Drawing, Holding, Parts, Piece, Work
 from passes.shards.pricing import held_blocks

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 
 from partc.errors import ConfigError
-from partc.runtime.cores import processor_features
+from partc.runtime.processor import processor_features
 
 FEATURES = {"vnni": "avx512_vnni", "avxvnni": "avx_vnni"}
 """Features with which x86 processors add products of 8 bits in 32 bits, as devices.yaml and as Linux call them."""

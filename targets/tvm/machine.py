@@ -10,7 +10,7 @@ from typing import Any
 
 from partc.config.profiles import PLATFORM_OF
 from partc.errors import ConfigError
-from partc.runtime.cores import architecture, processor_features
+from partc.runtime.processor import architecture, processor_features
 
 _GPU_LIMITS = {
     "cuda": {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32},

@@ -16,7 +16,7 @@ import tvm
 from tvm import tirx
 from tvm_ffi import StructuralKey
 
-from partc.runtime.cores import usable_cores
+from partc.runtime.processor import usable_cores
 from partc.scratch import scratch_folder
 from targets.tvm.machine import Machine
 

@@ -17,12 +17,12 @@ import sys
 from collections.abc import Callable, Iterator
 
 from partc.format.placement import stages_of
-from partc.ir.plan import Objective
+from partc.format.plan import Objective
 from partc.plan.baselines.assignment_solver import solve_programme
-from partc.plan.evaluate import evaluate
-from partc.plan.optimal import find_best
-from partc.plan.problem import Device, Edge, Link, Problem, Submodule
-from partc.plan.strategies import solve
+from partc.plan.exact.optimal import find_best
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Device, Edge, Link, Problem, Submodule
+from partc.plan.solve import solve
 from tests.bench.random_problems import Family, draw_problem
 
 Optimum = Callable[[Problem], float]

@@ -28,9 +28,9 @@ from typing import Any
 
 import yaml
 
+from partc.cluster.actors import Fleet
+from partc.cluster.demo import LocalCluster, Node, local_cluster, write_demo
 from partc.config.fleet import FleetFile, load_fleet
-from partc.fleet.cluster import Fleet
-from partc.fleet.demo import LocalCluster, Node, local_cluster, write_demo
 
 _GRACE_S = 60.0
 

@@ -13,9 +13,9 @@ import statistics
 import sys
 from collections.abc import Iterator
 
-from partc.plan.shared.algorithm1 import Shares, algorithm1
-from partc.plan.shared.capacity import Kind, Layers
-from partc.plan.shared.eq5 import best_shares, eq5_seconds
+from partc.plan.groups.algorithm1 import Shares, algorithm1
+from partc.plan.groups.capacity import Kind, Layers
+from partc.plan.groups.eq5 import best_shares, eq5_seconds
 
 
 def draw_layers(rng: random.Random) -> Layers:

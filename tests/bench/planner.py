@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 
 from partc.errors import PlanError
-from partc.ir.plan import OBJECTIVES, Objective
-from partc.plan.optimal import find_best
-from partc.plan.problem import Problem
+from partc.format.plan import OBJECTIVES, Objective
+from partc.plan.exact.optimal import find_best
+from partc.plan.model.problem import Problem
 from tests.bench.random_problems import Family, draw_problem
 from tests.bench.testbed import edgeshard_testbed
 

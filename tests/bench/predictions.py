@@ -24,8 +24,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from partc.ir.plan import Timeline
-from partc.plan.file import PLAN_FILE
+from partc.format.plan import Timeline
+from partc.plan.model.plan_file import PLAN_FILE
 from partc.report.expected import device_s
 from partc.report.figures import Plan
 from partc.report.measured import Measured

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from partc.ir.plan import Objective
-from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
+from partc.format.plan import Objective
+from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Submodule
 
 MBIT = 125_000.0
 """Bytes per second."""

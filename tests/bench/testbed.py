@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from partc.ir.plan import Objective
-from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
+from partc.format.plan import Objective
+from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Submodule
 from tests.bench.random_problems import MBIT
 
 GIB = 2.0**30

@@ -19,10 +19,10 @@ from partc.bundle.tokenizer import copy_tokenizer
 from partc.bundle.writer import write_bundle
 from partc.errors import BundleError, ModelError
 from partc.format.files import hash_folder, verify_files
+from partc.format.plan import Copy, Holding, Overlap, PlanFile
 from partc.format.role import load_role
 from partc.ir.graph import Graph, ModelInfo, Node, Value, Weight
 from partc.ir.panels import panels
-from partc.ir.plan import Copy, Holding, Overlap, PlanFile
 from partc.ir.weight_formats import quantize, scales
 from partc.ir.weights import Leaf, Step
 from partc.pipeline.registry import load_target

@@ -89,8 +89,8 @@ def test_a_fleet_needs_its_own_extra_alone(tmp_path: Path) -> None:
     script = (
         "import sys, tests.without_packages as without\n"
         "without.hide('fleet'); sys.modules['ray'] = None\n"
-        "import partc.config.fleet, partc.config.demand, partc.fleet.posts, partc.cli.fleet, partc.cli.fleet_state\n"
-        "import partc.fleet.demo, partc.serve.app\n"
+        "import partc.config.fleet, partc.config.demand, partc.cluster.posts, partc.cli.fleet, partc.cli.fleet_state\n"
+        "import partc.cluster.demo, partc.serve.app\n"
     )
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, env=env)

@@ -10,7 +10,7 @@ import pytest
 
 from partc.cli.main import run
 from partc.cli.simulate import _links
-from partc.plan.problem import Device, Link, Problem, Submodule
+from partc.plan.model.problem import Device, Link, Problem, Submodule
 from partc.plan.simulate.build import build_workflow, read_build
 from partc.plan.simulate.case import read_case, simulate
 from partc.plan.simulate.demand import Load

@@ -8,12 +8,12 @@ import pytest
 
 from partc.cli.tables import print_summary
 from partc.format.placement import stages_of
+from partc.format.plan import Objective, feasible_plan
 from partc.ir.graph import PhaseCost, SubmoduleProfile
-from partc.ir.plan import Objective, feasible_plan
-from partc.plan.evaluate import evaluate
-from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
-from partc.plan.strategies import solve, with_explanation
-from partc.plan.summary import Summary, summarize
+from partc.plan.explain.summary import Summary, summarize
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
+from partc.plan.solve import solve, with_explanation
 
 
 def generating(count: int = 4, devices: str = "ab", objective: Objective = "latency") -> Problem:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from partc.cli.main import run
+from partc.cluster.demo import free_ports
 from partc.deploy.adb import AdbSettings, Phone, adb_commands
 from partc.errors import BundleError, ConfigError
-from partc.fleet.demo import free_ports
 from partc.format.files import RUNNER_FILE
 from partc.format.placement import PLACEMENT_FILE
 from partc.runtime.client.client import Client

@@ -233,8 +233,8 @@ def test_kubernetes_takes_the_manifests(
 def test_ray_gets_a_fleet_that_partc_fleet_reads(
     build: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
+    from partc.cluster.posts import posts_of
     from partc.config.fleet import load_fleet
-    from partc.fleet.posts import posts_of
 
     told = deploy(build, capsys, "--to", "ray", "--folder", "/srv/partc", "-o", str(tmp_path))
     (posts,) = posts_of(load_fleet(tmp_path / "fleet.yaml")).values()

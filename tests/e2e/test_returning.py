@@ -12,14 +12,14 @@ import pytest
 
 from partc.cli.main import run
 from partc.config.model import load_model_config
+from partc.format.plan import PlanFile
 from partc.frontend import load_module
 from partc.ir.graph import Module
-from partc.ir.plan import PlanFile
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.default import PHASES, configure
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass
-from partc.plan.stages import held
+from partc.plan.model.stages import held
 from partc.verify.origin import write_origin
 from tests.families.check import devices_file
 

@@ -19,14 +19,14 @@ from partc.config.model import CheckpointFolder, ModelConfig
 from partc.errors import BundleError, PlanError
 from partc.format.dims import cut_sizes
 from partc.format.dtypes import Array
+from partc.format.plan import SharedStage
 from partc.format.program import Add, Run
 from partc.ir.graph import Module
-from partc.ir.plan import SharedStage
 from partc.ir.quantization import Quantization
 from partc.ir.text import parse_module
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
-from partc.plan.problem_json import read_problem
+from partc.plan.model.problem_json import read_problem
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.results import Result
 from partc.verify.compare import join_steps

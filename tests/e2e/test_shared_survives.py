@@ -14,7 +14,7 @@ from partc.cli.balance import balanced
 from partc.cli.main import run
 from partc.format.contingencies import load_contingencies
 from partc.format.role import device_folders, load_role
-from partc.plan.file import PLAN_FILE
+from partc.plan.model.plan_file import PLAN_FILE
 from partc.runtime.client.launch import launch_local
 from tests.e2e.kills import drawn, drawn_by
 

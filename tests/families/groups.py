@@ -18,13 +18,13 @@ from msgspec.structs import replace
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.format.dtypes import Array
+from partc.format.plan import SharedStage
 from partc.ir.graph import Module
-from partc.ir.plan import SharedStage
 from partc.ir.text import parse_module
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
 from partc.pipeline.sharing import SHARES_ALL
-from partc.plan.shared.algorithm1 import apportion
+from partc.plan.groups.algorithm1 import apportion
 from partc.verify.reference import Reference, open_reference
 from tests.families.check import (
     MAX_SEQUENCE,

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from partc.errors import InternalError
+from partc.format.plan import PlanFile
 from partc.format.program import parse_program, print_program
 from partc.ir.graph import Input, Module, Part
-from partc.ir.plan import PlanFile
 from partc.ir.verify import verify
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes

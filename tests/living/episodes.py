@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from partc.fleet.demo import free_ports
+from partc.cluster.demo import free_ports
 from partc.format.messages import Placed
 from partc.format.placement import Placement, Stages, stages_of
 from partc.runtime.client import keeper

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from partc.fleet.demo import free_ports
+from partc.cluster.demo import free_ports
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.ring_file import told_in_file
 from tests.manuals.blocks import ROOT

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from partc.config.devices import load_devices
 from partc.errors import PlanError
 from partc.format.placement import stages_of
+from partc.format.plan import PlanFile
 from partc.format.program import Add, Cut, Emit, Join, Keep, Program, Recv, Run, Sample, Send, print_program
 from partc.ir.graph import Input, Module, Part
-from partc.ir.plan import PlanFile
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
-from partc.plan.evaluate import traffic_between
-from partc.plan.problem import Edge
+from partc.plan.model.evaluate import traffic_between
+from partc.plan.model.problem import Edge
 from partc.plan.simulate.script import workflow_of
 from passes.partition_graph import problem_of
 from passes.split_graph import SplitGraph

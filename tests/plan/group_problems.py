@@ -7,10 +7,10 @@ import random
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from partc.ir.plan import SharedStage, SharedStages
-from partc.plan.evaluate import evaluate
-from partc.plan.problem import Device, Link, Problem
-from partc.plan.shared.evaluate import evaluate_shared
+from partc.format.plan import SharedStage, SharedStages
+from partc.plan.groups.evaluate import evaluate_shared
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Device, Link, Problem
 from tests.plan.shared_problems import layers, with_decode
 
 Slot = tuple[tuple[str, ...], int, int]

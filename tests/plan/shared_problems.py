@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 
-from partc.plan.problem import Block, Device, Edge, Link, Phase, Problem, Submodule, Tiling
+from partc.plan.model.problem import Block, Device, Edge, Link, Phase, Problem, Submodule, Tiling
 
 
 def layers(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 import random
 
-from partc.ir.plan import Objective
-from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
+from partc.format.plan import Objective
+from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 
 
 def draw_small(seed: int, objective: Objective, residuals: bool) -> Problem:

@@ -18,10 +18,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from partc.format.placement import stages_of
-from partc.plan.evaluate import evaluate
-from partc.plan.problem import Problem
-from partc.plan.problem_json import problem_json, read_problem
-from partc.plan.strategies import solve
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Problem
+from partc.plan.model.problem_json import problem_json, read_problem
+from partc.plan.solve import solve
 
 Json = dict[str, Any]
 

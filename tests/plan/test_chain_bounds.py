@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from partc.ir.plan import Exchange
+from partc.format.plan import Exchange
 from partc.plan.exact.solution import cost_of
-from partc.plan.problem import Problem
-from partc.plan.shared.algorithm1 import apportion
-from partc.plan.shared.chain_bounds import ChainBounds
-from partc.plan.shared.chains import EXCHANGES, Chain, Shares, chains, kinds_of, stages_of_chain
-from partc.plan.shared.evaluate import evaluate_shared
+from partc.plan.groups.algorithm1 import apportion
+from partc.plan.groups.chain_bounds import ChainBounds
+from partc.plan.groups.chains import EXCHANGES, Chain, Shares, chains, kinds_of, stages_of_chain
+from partc.plan.groups.evaluate import evaluate_shared
+from partc.plan.model.problem import Problem
 from tests.plan.group_problems import draw_small
 from tests.plan.shared_problems import draw_shared
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from partc.format.placement import stages_of
-from partc.plan.change import with_bandwidths, with_devices, with_speeds
-from partc.plan.evaluate import evaluate
-from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
-from partc.plan.problem_json import problem_json, read_problem
+from partc.plan.model.change import with_bandwidths, with_devices, with_speeds
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Submodule
+from partc.plan.model.problem_json import problem_json, read_problem
 
 TIMES = {"a": 1.0, "b": 4.0, "c": 2.0}
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from partc.errors import PlanError
-from partc.plan.device_times import PlannedTimes
+from partc.plan.model.device_times import PlannedTimes
 
 TIMES = [{"A": 1.0, "B": 2.0}, {"A": 3.0, "B": 4.0}, {"B": 5.0}]
 PROBLEM: dict[str, Any] = {

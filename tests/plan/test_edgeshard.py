@@ -9,13 +9,13 @@ from dataclasses import replace
 import pytest
 
 from partc.errors import PlanError
-from partc.ir.plan import Objective
+from partc.format.plan import Objective
 from partc.plan.baselines import edgeshard_latency, edgeshard_throughput
 from partc.plan.baselines.edgeshard_throughput import group_alike
 from partc.plan.baselines.traces import Traces
-from partc.plan.optimal import without_returns
-from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
-from partc.plan.strategies import solve
+from partc.plan.exact.optimal import without_returns
+from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
+from partc.plan.solve import solve
 from tests.bench.edgeshard_gap import draw_paper
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 import pytest
 
 from partc.format.placement import stages_of
-from partc.ir.plan import MemoryUse, Message, Objective, plain
-from partc.plan.evaluate import Evaluation, evaluate
-from partc.plan.problem import Device, Edge, Link, Problem, Shared, Submodule
+from partc.format.plan import MemoryUse, Message, Objective, plain
+from partc.plan.model.evaluate import Evaluation, evaluate
+from partc.plan.model.problem import Device, Edge, Link, Problem, Shared, Submodule
 from tests.plan.small_problems import draw_small
 
 

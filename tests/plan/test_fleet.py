@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from partc.config.demand import Demand, Wish
 from partc.config.devices import DeviceConfig, DevicesConfig, Link
 from partc.errors import PlanError
-from partc.ir.plan import OBJECTIVES
-from partc.plan.evaluate import Evaluation, evaluate
-from partc.plan.fleet.kinds import Kind, kinds_of
-from partc.plan.fleet.make import plan_fleet
-from partc.plan.optimal import find_best
-from partc.plan.problem import Device, Edge, Phase, Problem, Submodule
-from partc.plan.problem import Link as ProblemLink
+from partc.format.plan import OBJECTIVES
+from partc.plan.exact.optimal import find_best
+from partc.plan.model.evaluate import Evaluation, evaluate
+from partc.plan.model.problem import Device, Edge, Phase, Problem, Submodule
+from partc.plan.model.problem import Link as ProblemLink
+from partc.plan.rings.kinds import Kind, kinds_of
+from partc.plan.rings.make import plan_fleet
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
 from partc.plan.simulate.script import workflow_of

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 
 from partc.format.dims import cut_sizes
 from partc.format.dtypes import Array
+from partc.format.plan import Exchange
 from partc.format.program import Add, Cut, Emit, Join, Keep, Program, Recv, Run, Sample, Send
 from partc.format.program_rules import ring_problems
-from partc.ir.plan import Exchange
-from partc.plan.shared.programs import group_programs
-from partc.plan.shared.work import Call, Compute, Item, Sum, UnitWork, Values
+from partc.plan.groups.programs import group_programs
+from partc.plan.groups.work import Call, Compute, Item, Sum, UnitWork, Values
 
 DEVICES = "abcde"
 WIDTH, UNITS = 3, 4

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from partc.plan.problem import Link
-from partc.plan.shared import best_chain
-from partc.plan.shared.best_chain import plan_groups
-from partc.plan.shared.evaluate import evaluate_plan
-from partc.plan.strategies import solve
+from partc.plan.groups import best_chain
+from partc.plan.groups.best_chain import plan_groups
+from partc.plan.groups.evaluate import evaluate_plan
+from partc.plan.model.problem import Link
+from partc.plan.solve import solve
 from tests.plan.group_problems import best_by_trying, draw_small
 from tests.plan.shared_problems import draw_shared, layers
 

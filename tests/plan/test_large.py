@@ -10,22 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partc.ir.plan import Objective
-from partc.plan.effort import QUESTION, QUICK, THOROUGH, Budget, Effort
-from partc.plan.evaluate import evaluate
+from partc.format.plan import Objective
 from partc.plan.exact import intervals
 from partc.plan.exact.bound import operations
 from partc.plan.exact.chain import Chain, chain_of
 from partc.plan.exact.greedy import place_greedily
 from partc.plan.exact.large import LargeSearch
 from partc.plan.exact.multipliers import ascend, cheapest_path, cost_to_go
+from partc.plan.exact.optimal import find_best, lower_bound, seek_best
 from partc.plan.exact.orders import OrderSearch
 from partc.plan.exact.solution import Solution, cost_of, named
 from partc.plan.exact.tables import Forced, Tables
 from partc.plan.exact.windows import Windows
-from partc.plan.optimal import find_best, lower_bound, seek_best
-from partc.plan.problem import Device, Problem
-from partc.plan.problem_json import read_problem
+from partc.plan.model.effort import QUESTION, QUICK, THOROUGH, Budget, Effort
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Device, Problem
+from partc.plan.model.problem_json import read_problem
 from tests.bench.random_problems import Family, draw_problem
 from tests.bench.testbed import edgeshard_testbed
 from tests.plan.test_against_brute_force import Json, brute_best, problems

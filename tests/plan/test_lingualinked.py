@@ -12,15 +12,15 @@ import pytest
 
 from partc.errors import InternalError
 from partc.format.placement import assignment_of, stages_of
-from partc.ir.plan import OBJECTIVES, Objective
+from partc.format.plan import OBJECTIVES, Objective
 from partc.plan.baselines import solver_process
 from partc.plan.baselines.assignment_solver import solve_programme
 from partc.plan.baselines.lingualinked import plan_lingualinked
-from partc.plan.evaluate import evaluate
-from partc.plan.optimal import find_best, without_returns
-from partc.plan.problem import Device, Edge, Link, Problem, Submodule
-from partc.plan.problem_json import problem_json
-from partc.plan.strategies import solve
+from partc.plan.exact.optimal import find_best, without_returns
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Device, Edge, Link, Problem, Submodule
+from partc.plan.model.problem_json import problem_json
+from partc.plan.solve import solve
 from tests.plan.small_problems import draw_small
 
 SEEDS = range(30)

@@ -9,8 +9,8 @@ import pytest
 
 from partc.errors import PlanError
 from partc.format.placement import Stages, stages_of
-from partc.ir.plan import Loss
-from partc.plan.problem import Device, Edge, Link, Problem, Submodule
+from partc.format.plan import Loss
+from partc.plan.model.problem import Device, Edge, Link, Problem, Submodule
 from partc.plan.survive.mirrors import Rows, choose_mirrors
 
 ROWS = [Rows(2.0, 20.0)] * 6

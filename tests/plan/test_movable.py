@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.format.placement import stages_of
-from partc.ir.plan import Overlap
-from partc.plan.movable import with_borders
-from partc.plan.problem import Device, Problem, Submodule
+from partc.format.plan import Overlap
+from partc.plan.model.movable import with_borders
+from partc.plan.model.problem import Device, Problem, Submodule
 from passes.overlap_submodules import overlap_of
 
 

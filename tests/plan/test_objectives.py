@@ -6,8 +6,8 @@ from inspect import signature
 
 import pytest
 
-from partc.ir.plan import OBJECTIVES, Objective
-from partc.plan.objectives import best_of, by_objective, is_less_better, seconds_of
+from partc.format.plan import OBJECTIVES, Objective
+from partc.plan.model.objectives import best_of, by_objective, is_less_better, seconds_of
 
 
 def test_what_differs_between_objectives_is_asked_of_all() -> None:

@@ -11,12 +11,12 @@ from partc.config.placement import Range
 from partc.errors import PlanError
 from partc.format.placement import stages_of
 from partc.ir.graph import Node, Submodule, Value
-from partc.plan.layers import Shape, shape_of, spans_of
-from partc.plan.placement import plan_placed, stages_placed
-from partc.plan.problem import Device, Edge, Link, Problem
-from partc.plan.problem import Submodule as Part
-from partc.plan.rules import blame, restrict, rules_of
-from partc.plan.strategies import solve
+from partc.plan.model.layers import Shape, shape_of, spans_of
+from partc.plan.model.problem import Device, Edge, Link, Problem
+from partc.plan.model.problem import Submodule as Part
+from partc.plan.model.rules import blame, restrict, rules_of
+from partc.plan.placed_by_user import plan_placed, stages_placed
+from partc.plan.solve import solve
 
 
 def submodules(*scopes: str) -> list[Submodule]:

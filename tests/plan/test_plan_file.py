@@ -9,11 +9,11 @@ import pytest
 
 from partc.errors import PlanError
 from partc.format.placement import stages_of
-from partc.ir.plan import PlanFile, feasible_plan
-from partc.plan.evaluate import evaluate
-from partc.plan.file import parse_plan, plan_file, read_plan
-from partc.plan.problem import Device, Problem, Submodule
-from partc.plan.problem_json import problem_json, read_problem
+from partc.format.plan import PlanFile, feasible_plan
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.plan_file import parse_plan, plan_file, read_plan
+from partc.plan.model.problem import Device, Problem, Submodule
+from partc.plan.model.problem_json import problem_json, read_problem
 
 PROBLEM = Problem("latency", "a", (Device("a", 9.0),), (Submodule(1.0, {"a": 0.5}),), ())
 FILE = plan_file(PROBLEM, feasible_plan(stages_of("a"), 0.5, 0.5, "given"), evaluate(PROBLEM, stages_of("a")))

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from partc.errors import ConfigError
-from partc.ir.plan import Plan
-from partc.plan.problem_json import parse_problem, problem_json, read_problem
-from partc.plan.strategies import solve
+from partc.format.plan import Plan
+from partc.plan.model.problem_json import parse_problem, problem_json, read_problem
+from partc.plan.solve import solve
 
 EXAMPLE: dict[str, Any] = {
     "objective": "latency", "source": "A", "return_bytes": 8,

@@ -8,8 +8,8 @@ import pytest
 
 from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.ir.graph import ModelInfo, PhaseCost, SubmoduleProfile
-from partc.plan.problem import Device, Problem, Submodule
-from partc.plan.remedies import model_remedy, problem_remedy
+from partc.plan.explain.remedies import model_remedy, problem_remedy
+from partc.plan.model.problem import Device, Problem, Submodule
 
 MIB = 2**20
 DEVICES = DevicesConfig("a", {"a": DeviceConfig("a", "null", "x86_64", 1e9, 1e9, 64 * MIB)})

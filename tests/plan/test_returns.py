@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 
 from partc.format.placement import stages_of
-from partc.ir.plan import OBJECTIVES, Objective
-from partc.plan.effort import QUICK, THOROUGH, Budget
-from partc.plan.evaluate import evaluate
+from partc.format.plan import OBJECTIVES, Objective
+from partc.plan.exact.optimal import plan_optimal, seek_best, without_returns
+from partc.plan.exact.returns.search import seek_returning
 from partc.plan.exact.tables import Forced
-from partc.plan.objectives import seconds_of
-from partc.plan.optimal import plan_optimal, seek_best, without_returns
-from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
-from partc.plan.problem_json import problem_json, read_problem
-from partc.plan.returns.search import seek_returning
-from partc.plan.stages import returns_of
-from partc.plan.strategies import STRATEGIES, solve
+from partc.plan.model.effort import QUICK, THOROUGH, Budget
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.objectives import seconds_of
+from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
+from partc.plan.model.problem_json import problem_json, read_problem
+from partc.plan.model.stages import returns_of
+from partc.plan.solve import STRATEGIES, solve
 from tests.bench.random_problems import Family, draw_problem
 from tests.plan.small_problems import draw_small
 

@@ -9,17 +9,17 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 
-from partc.ir.plan import Exchange, Plan, SharedStage, SharedStages
+from partc.format.plan import Exchange, Plan, SharedStage, SharedStages
 from partc.pipeline.sharing import SHARES_ALL
-from partc.plan.evaluate import evaluate
-from partc.plan.problem import Device, Problem
-from partc.plan.problem_json import problem_json, read_problem
-from partc.plan.shared.algorithm1 import algorithm1, apportion, excess
-from partc.plan.shared.capacity import Kind, Layers, layers_of
-from partc.plan.shared.eq5 import best_shares, eq5_seconds
-from partc.plan.shared.evaluate import evaluate_plan, evaluate_shared
-from partc.plan.shared.make import by_units
-from partc.plan.strategies import solve
+from partc.plan.groups.algorithm1 import algorithm1, apportion, excess
+from partc.plan.groups.capacity import Kind, Layers, layers_of
+from partc.plan.groups.eq5 import best_shares, eq5_seconds
+from partc.plan.groups.evaluate import evaluate_plan, evaluate_shared
+from partc.plan.groups.make import by_units
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Device, Problem
+from partc.plan.model.problem_json import problem_json, read_problem
+from partc.plan.solve import solve
 from tests.bench.galaxy_gap import draw_layers
 from tests.plan.shared_problems import draw_shared, layers, with_decode
 

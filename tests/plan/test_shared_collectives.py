@@ -8,16 +8,16 @@ import pytest
 
 from partc.format.dims import cut_sizes
 from partc.format.program import Send
-from partc.plan.problem import Link
-from partc.plan.shared.collectives import (
+from partc.plan.groups.collectives import (
     Ring,
     all_reduce_ring,
     all_reduce_star,
     gather,
     reduce_scatter,
 )
-from partc.plan.shared.exchanges import Group, tile_name
-from partc.plan.shared.lanes import Lanes
+from partc.plan.groups.exchanges import Group, tile_name
+from partc.plan.groups.lanes import Lanes
+from partc.plan.model.problem import Link
 
 
 def ring_of(

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from partc.errors import ConfigError, PlanError
 from partc.format.placement import stages_of
-from partc.ir.plan import plain
-from partc.plan.evaluate import evaluate
-from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
-from partc.plan.problem_json import problem_json
+from partc.format.plan import plain
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Submodule
+from partc.plan.model.problem_json import problem_json
 from partc.plan.simulate import MODES, Simulation, simulate_plan
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load, Noise

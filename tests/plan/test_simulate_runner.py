@@ -14,7 +14,7 @@ from partc.format.dtypes import Array
 from partc.format.messages import Data, Message
 from partc.format.program import Run
 from partc.format.role import Role
-from partc.plan.problem import Link
+from partc.plan.model.problem import Link
 from partc.plan.simulate.case import simulate
 from partc.plan.simulate.demand import Load
 from partc.plan.simulate.script import Script, Workflow

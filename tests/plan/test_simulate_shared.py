@@ -14,15 +14,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partc.errors import BundleError
-from partc.plan.change import with_efficiency
-from partc.plan.file import plan_file
-from partc.plan.problem import Problem
-from partc.plan.shared.evaluate import evaluate_plan
+from partc.plan.groups.evaluate import evaluate_plan
+from partc.plan.model.change import with_efficiency
+from partc.plan.model.plan_file import plan_file
+from partc.plan.model.problem import Problem
 from partc.plan.simulate import simulate_plan
 from partc.plan.simulate.build import Build, workflow
 from partc.plan.simulate.case import Case, planned_workflow, read_case, simulate
 from partc.plan.simulate.demand import Load
-from partc.plan.strategies import solve
+from partc.plan.solve import solve
 from tests.plan.shared_problems import draw_shared, layers, with_decode
 
 STRATEGIES = ("galaxy", "megatron", "sequence-parallel")

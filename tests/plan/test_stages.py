@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from partc.format.placement import Stage, assignment_of, stages_of
 from partc.format.program import Run, Sample, print_program
-from partc.plan.stages import (
+from partc.plan.model.stages import (
     SOURCE,
     Step,
     borders_of,

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from partc.errors import PlanError
 from partc.format.placement import stages_of
-from partc.ir.plan import OBJECTIVES, Objective, Plan
+from partc.format.plan import OBJECTIVES, Objective, Plan
 from partc.pipeline.sharing import SHARING
-from partc.plan.effort import THOROUGH, Budget, Effort
-from partc.plan.evaluate import evaluate
-from partc.plan.optimal import plan_optimal, seek_best
-from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
-from partc.plan.strategies import STRATEGIES, load_strategy, solve
+from partc.plan.exact.optimal import plan_optimal, seek_best
+from partc.plan.model.effort import THOROUGH, Budget, Effort
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Submodule
+from partc.plan.solve import STRATEGIES, load_strategy, solve
 from tests.bench.edgeshard_gap import draw_paper
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from partc.errors import PlanError
 from partc.format.placement import Stages, stages_of
-from partc.ir.plan import Objective, Survival
-from partc.plan.change import with_devices
-from partc.plan.evaluate import evaluate
+from partc.format.plan import Objective, Survival
 from partc.plan.exact.solution import cost_of
-from partc.plan.problem import Device, Edge, Link, Problem, Shared, Submodule
-from partc.plan.strategies import solve
+from partc.plan.model.change import with_devices
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Device, Edge, Link, Problem, Shared, Submodule
+from partc.plan.solve import solve
 from partc.plan.survive import options
 from partc.plan.survive.copies import missing_storage
 from partc.plan.survive.losses import survive_one

@@ -11,16 +11,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from partc.format.placement import stages_of
-from partc.ir.plan import OBJECTIVES, Objective
-from partc.plan import explain as explain_module
-from partc.plan import what_if
-from partc.plan.effort import QUESTION, QUICK, Effort
-from partc.plan.evaluate import evaluate
-from partc.plan.infeasible import without_memory_limits
-from partc.plan.optimal import find_best, seek_best, without_returns
-from partc.plan.problem import Device, Edge, Link, Phase, Problem, Submodule
-from partc.plan.strategies import solve
-from partc.plan.values import is_better
+from partc.format.plan import OBJECTIVES, Objective
+from partc.plan.exact.optimal import find_best, seek_best, without_returns
+from partc.plan.explain import explanation as explain_module
+from partc.plan.explain import what_if
+from partc.plan.model.effort import QUESTION, QUICK, Effort
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.infeasible import without_memory_limits
+from partc.plan.model.objective_values import is_better
+from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Submodule
+from partc.plan.solve import solve
 from tests.bench.random_problems import Family, draw_problem
 from tests.plan.small_problems import draw_small
 
@@ -165,7 +165,7 @@ def test_too_large_to_ask_everything(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_large_to_ask_anything(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = chain({"a": 1.0, "b": 0.5, "c": 3.0}, 4, {"a": 2e9, "b": 2e9, "c": 2e9})
     monkeypatch.setattr(explain_module, "QUESTION", replace(QUESTION, programme=0.0))
-    monkeypatch.setattr("partc.plan.strategies._solver", lambda: lambda *_: pytest.fail("solved"))
+    monkeypatch.setattr("partc.plan.solve._solver", lambda: lambda *_: pytest.fail("solved"))
     told: Any = solve(problem).explain
     assert "not computed" in told["binding"] and "not computed" in told["unused"]["c"]
     memory = [entry for entry in told["what_if"] if entry["change"] == "memory"]
@@ -206,7 +206,7 @@ def test_a_search_without_a_proof_says_so(objective: Objective) -> None:
 
 def test_what_is_not_proven_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without branch and bound: each statement of fact is checked against all plans."""
-    monkeypatch.setattr("partc.plan.effort.QUESTION", Effort(1e8, 0.0, 10.0, proves=False, returns=0.0))
+    monkeypatch.setattr("partc.plan.model.effort.QUESTION", Effort(1e8, 0.0, 10.0, proves=False, returns=0.0))
     open_ends = facts = 0
     for seed, objective in itertools.product(range(60), OBJECTIVES):
         problem = replace(draw_small(seed, objective, residuals=True), returns=0)

@@ -12,13 +12,13 @@ from partc.config.devices import DevicesConfig, load_devices
 from partc.config.yamlfile import load_yaml
 from partc.errors import UserError
 from partc.format.placement import stages_of
+from partc.format.plan import Timeline
 from partc.ir.graph import Module
-from partc.ir.plan import Timeline
 from partc.ir.workload import settings, workload
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
-from partc.plan.evaluate import evaluate
-from partc.plan.roofline import submodule_s
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.roofline import submodule_s
 from partc.profiler.files import write_learnt
 from partc.profiler.learn import Learnt, learn
 from partc.profiler.learn_links import fit_link

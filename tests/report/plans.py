@@ -9,14 +9,14 @@ from dataclasses import replace
 from typing import Any
 
 from partc.format.placement import stages_of
-from partc.ir.plan import Objective, Plan, plain
-from partc.plan.evaluate import evaluate
-from partc.plan.file import plan_file
-from partc.plan.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
-from partc.plan.problem_json import read_problem
-from partc.plan.shared.evaluate import evaluate_plan
+from partc.format.plan import Objective, Plan, plain
+from partc.plan.groups.evaluate import evaluate_plan
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.plan_file import plan_file
+from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
+from partc.plan.model.problem_json import read_problem
 from partc.plan.simulate import simulate_plan
-from partc.plan.strategies import solve
+from partc.plan.solve import solve
 from passes.overlap_submodules import overlap_of
 from tests.plan.shared_problems import layers, with_decode
 

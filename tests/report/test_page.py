@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from partc.errors import UserError
-from partc.plan.problem import Device, Problem, Submodule
+from partc.plan.model.problem import Device, Problem, Submodule
 from partc.plan.simulate import simulate_plan
 from partc.report.page import render
 from partc.report.sources import read_subject

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from partc.runtime import cores
+from partc.runtime import processor as cores
 from partc.runtime.client import launch
 from partc.runtime.client.launch import launch_local
-from partc.runtime.cores import shared_out, usable_cores
+from partc.runtime.processor import shared_out, usable_cores
 from tests.runtime.bundles import language_model
 
 needs_affinity = pytest.mark.skipif(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from partc.runtime.cores import architecture
+from partc.runtime.processor import architecture
 from targets.tvm.loop import loop_ir, translate
 from targets.tvm.machine import PLATFORMS, machine_of
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from partc.format.dtypes import Array
 from partc.ir.panels import panels
 from partc.ir.weight_formats import format_of, quantize, scales
-from partc.runtime.cores import architecture
+from partc.runtime.processor import architecture
 from tests.targets.aarch64 import COMPILER, EMULATOR
 
 pytestmark = pytest.mark.tvm

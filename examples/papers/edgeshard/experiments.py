@@ -23,9 +23,9 @@ from examples.papers.edgeshard.methods import (
 )
 from examples.papers.planning import priced, trace, with_bandwidth
 from partc.format.placement import stages_of
+from partc.format.plan import OBJECTIVES
 from partc.ir.graph import Module
-from partc.ir.plan import OBJECTIVES
-from partc.plan.problem import Phase, Problem
+from partc.plan.model.problem import Phase, Problem
 from partc.plan.simulate.build import workflow
 from partc.plan.simulate.case import Case, simulate
 from partc.plan.simulate.demand import Load

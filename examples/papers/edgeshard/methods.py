@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from partc.format.placement import stages_of
-from partc.ir.plan import OBJECTIVES
-from partc.plan.change import with_devices
-from partc.plan.evaluate import evaluate
-from partc.plan.problem import Problem
-from partc.plan.strategies import solve
+from partc.format.plan import OBJECTIVES
+from partc.plan.model.change import with_devices
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Problem
+from partc.plan.solve import solve
 
 CLOUD = "cloud"
 SPLITS = (1, 2, 4, 8)

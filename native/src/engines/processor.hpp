@@ -1,4 +1,4 @@
-/** The processor of this machine (`partc/runtime/cores.py`), held against what a library was compiled for. */
+/** The processor of this machine (`partc/runtime/processor.py`), held against what a library was compiled for. */
 #pragma once
 
 #include <cstddef>

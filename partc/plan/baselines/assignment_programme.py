@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import assert_never
 
-from partc.plan.evaluate import ValueKey, value_key
 from partc.plan.exact.objective import compute_scale
-from partc.plan.problem import Phase, Problem
+from partc.plan.model.evaluate import ValueKey, value_key
+from partc.plan.model.problem import Phase, Problem
 
 _UNIT = 100.0
 """The whole model's least computing time, in the programme's unit of time."""

@@ -20,9 +20,9 @@ import numpy as np
 
 from partc.plan.baselines.assignment_programme import Programme
 from partc.plan.baselines.solver_process import BUG, Answer, SolverError
-from partc.plan.objectives import by_objective
-from partc.plan.problem import Problem
-from partc.plan.problem_json import read_problem
+from partc.plan.model.objectives import by_objective
+from partc.plan.model.problem import Problem
+from partc.plan.model.problem_json import read_problem
 
 _TOLERANCE = 1e-9
 

@@ -26,10 +26,10 @@ from __future__ import annotations
 import numpy as np
 
 from partc.format.placement import stages_of
-from partc.ir.plan import Plan
+from partc.format.plan import Plan
 from partc.plan.baselines.traces import Traces
 from partc.plan.baselines.valued import missed_plan, valued_plan
-from partc.plan.problem import Problem
+from partc.plan.model.problem import Problem
 
 _METHOD = "EdgeShard's dynamic programme for latency"
 

@@ -32,11 +32,11 @@ import numpy.typing as npt
 
 from partc.errors import PlanError
 from partc.format.placement import stages_of
-from partc.ir.plan import Plan
+from partc.format.plan import Plan
 from partc.plan.baselines.traces import Array, Traces
 from partc.plan.baselines.valued import missed_plan, valued_plan
-from partc.plan.effort import EDGESHARD
-from partc.plan.problem import Problem
+from partc.plan.model.effort import EDGESHARD
+from partc.plan.model.problem import Problem
 
 _METHOD = "EdgeShard's dynamic programme for throughput"
 

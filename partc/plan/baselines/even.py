@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from partc.format.placement import stages_of
-from partc.ir.plan import Plan
+from partc.format.plan import Plan
 from partc.plan.baselines.valued import valued_plan
-from partc.plan.problem import Problem
+from partc.plan.model.problem import Problem
 
 
 def plan_even(problem: Problem) -> Plan:

@@ -1,11 +1,11 @@
 """The strategy `galaxy`: Galaxy's hybrid of tensor and sequence parallelism, its shares by Algorithm 1 as published.
 
 All devices that can run the blocks share every one of them: attention by heads, the MLP by columns, what connects them
-by equal tiles of rows; tiles travel while products are computed (`partc.plan.shared`). The paper has one kind of step.
+by equal tiles of rows; tiles travel while products are computed (`partc.plan.groups`). The paper has one kind of step.
 In a phase with fewer rows than devices (decode) tiles are empty: there the exchange is the one of tiles, ring and star
 that is priced lowest.
 
-The gaps of the algorithm are listed in `partc.plan.shared.algorithm1`. The value of the plan, and whether it fits, is
+The gaps of the algorithm are listed in `partc.plan.groups.algorithm1`. The value of the plan, and whether it fits, is
 that of the simulated step with all that Eq. 5 leaves out: links, embeddings and head on the source, peaks, buffers.
 """
 
@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from partc.ir.plan import Plan, SharedStages, infeasible_plan
-from partc.plan.problem import Phase, Problem
-from partc.plan.shared.algorithm1 import algorithm1
-from partc.plan.shared.capacity import layers_of
-from partc.plan.shared.chains import EXCHANGES
-from partc.plan.shared.eq5 import best_shares
-from partc.plan.shared.make import by_units, choose_exchange, rows_of, valued_shares
+from partc.format.plan import Plan, SharedStages, infeasible_plan
+from partc.plan.groups.algorithm1 import algorithm1
+from partc.plan.groups.capacity import layers_of
+from partc.plan.groups.chains import EXCHANGES
+from partc.plan.groups.eq5 import best_shares
+from partc.plan.groups.make import by_units, choose_exchange, rows_of, valued_shares
+from partc.plan.model.problem import Phase, Problem
 
 METHOD: Final = "Galaxy's Algorithm 1"
 

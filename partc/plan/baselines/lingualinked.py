@@ -14,15 +14,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from partc.format.placement import assignment_of, stages_of
-from partc.ir.plan import Plan, feasible_plan, infeasible_plan
+from partc.format.plan import Plan, feasible_plan, infeasible_plan
 from partc.plan.baselines.solver_process import SOLVER, Answer, SolverError, ask_solver
-from partc.plan.effort import THOROUGH
-from partc.plan.evaluate import evaluate
+from partc.plan.exact.optimal import plan_optimal, seek_best
 from partc.plan.exact.solution import Solution
-from partc.plan.objectives import best_of, seconds_of
-from partc.plan.optimal import plan_optimal, seek_best
-from partc.plan.problem import Problem
-from partc.plan.problem_json import problem_json
+from partc.plan.model.effort import THOROUGH
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.objectives import best_of, seconds_of
+from partc.plan.model.problem import Problem
+from partc.plan.model.problem_json import problem_json
 
 _METHOD = "LinguaLinked's Eq. 5 as a MILP (HiGHS)"
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 from typing import Final
 
 from partc.format.dims import cut_sizes
-from partc.ir.plan import Plan, infeasible_plan
-from partc.plan.problem import Problem
-from partc.plan.shared.capacity import layers_of
-from partc.plan.shared.make import by_units, valued_shares
+from partc.format.plan import Plan, infeasible_plan
+from partc.plan.groups.capacity import layers_of
+from partc.plan.groups.make import by_units, valued_shares
+from partc.plan.model.problem import Problem
 
 METHOD: Final = "equal tensor parallelism"
 

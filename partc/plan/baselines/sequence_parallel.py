@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Final
 
 from partc.format.dims import cut_sizes
-from partc.ir.plan import Plan, SharedStage, SharedStages, infeasible_plan
-from partc.plan.problem import Phase, Problem
-from partc.plan.shared.capacity import able_devices, layers_of
-from partc.plan.shared.make import by_rows, rows_of, stages_by, valued_shares
+from partc.format.plan import Plan, SharedStage, SharedStages, infeasible_plan
+from partc.plan.groups.capacity import able_devices, layers_of
+from partc.plan.groups.make import by_rows, rows_of, stages_by, valued_shares
+from partc.plan.model.problem import Phase, Problem
 
 METHOD: Final = "sequence parallelism"
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from partc.plan.evaluate import value_key
-from partc.plan.problem import Phase, Problem
+from partc.plan.model.evaluate import value_key
+from partc.plan.model.problem import Phase, Problem
 
 Array = npt.NDArray[np.float64]
 

@@ -7,13 +7,13 @@ from dataclasses import replace
 from msgspec import structs
 
 from partc.format.placement import Stages
-from partc.ir.plan import Plan, feasible_plan, infeasible_plan
-from partc.plan.effort import QUICK
-from partc.plan.evaluate import evaluate
+from partc.format.plan import Plan, feasible_plan, infeasible_plan
+from partc.plan.exact.optimal import bound_beside, find_best, plan_optimal, seek_best
 from partc.plan.exact.solution import Solution
-from partc.plan.objectives import by_objective
-from partc.plan.optimal import bound_beside, find_best, plan_optimal, seek_best
-from partc.plan.problem import Problem
+from partc.plan.model.effort import QUICK
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.objectives import by_objective
+from partc.plan.model.problem import Problem
 
 
 def valued_plan(problem: Problem, stages: Stages, method: str, fault: str = "") -> Plan:

@@ -1,7 +1,9 @@
-"""The best plan with one interval per device, and the proof that it is.
+"""The best plan, and the proof that it is.
 
 | file | does |
 | --- | --- |
+| `optimal.py` | the strategy `optimal`: one interval per device, and plans that return |
+| `returns/` | plans that may return to a device |
 | `intervals.py` | the best plan with one interval per device: which search is tried, and which stands behind it |
 | `tables.py` | the problem as arrays; devices that are alike as one type |
 | `objective.py` | what is minimised: latency, bottleneck, or devices for a bottleneck |

@@ -17,9 +17,9 @@ import math
 
 import numpy as np
 
-from partc.plan.effort import CALL, Budget, WorkSpent
 from partc.plan.exact.objective import Objective
 from partc.plan.exact.tables import Array, Tables
+from partc.plan.model.effort import CALL, Budget, WorkSpent
 
 Used = tuple[int, ...]
 """Members in use of each type."""

@@ -13,10 +13,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from partc.plan.effort import Budget
 from partc.plan.exact.chain import Chain
 from partc.plan.exact.orders import Order
 from partc.plan.exact.tables import Array, Indices
+from partc.plan.model.effort import Budget
 
 _NEIGHBOURS = 1500
 """Orders decoded at once."""

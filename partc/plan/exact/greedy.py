@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from partc.format.placement import Stage, Stages
-from partc.plan.problem import Problem
+from partc.plan.model.problem import Problem
 
 
 def place_greedily(problem: Problem) -> Stages | None:

@@ -17,8 +17,6 @@ from dataclasses import replace
 import numpy as np
 
 from partc.errors import InternalError
-from partc.plan.effort import GAVE_UP, THOROUGH, Budget, Effort, NothingFound, WorkSpent
-from partc.plan.evaluate import evaluate
 from partc.plan.exact.bound import Bound, operations
 from partc.plan.exact.greedy import place_greedily
 from partc.plan.exact.large import LargeSearch
@@ -26,8 +24,10 @@ from partc.plan.exact.objective import TIE, bottleneck_objective, devices_object
 from partc.plan.exact.search import Found, Label, Search
 from partc.plan.exact.solution import Best, Solution, bound_of, cost_of, named
 from partc.plan.exact.tables import Forced, Tables
-from partc.plan.objectives import by_objective
-from partc.plan.problem import Problem
+from partc.plan.model.effort import GAVE_UP, THOROUGH, Budget, Effort, NothingFound, WorkSpent
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.objectives import by_objective
+from partc.plan.model.problem import Problem
 
 _EXACT_PART = 0.5
 """The part of the work for the exact search, before another takes over."""

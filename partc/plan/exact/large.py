@@ -14,8 +14,6 @@ from itertools import islice
 import numpy as np
 
 from partc.format.placement import Stages
-from partc.plan.effort import GAVE_UP, Budget, Effort
-from partc.plan.evaluate import Evaluation, evaluate
 from partc.plan.exact.chain import Chain, chain_of
 from partc.plan.exact.cover import find_cover, largest_windows, members, order_of, priority_of
 from partc.plan.exact.multipliers import PricedBound, Round, ascend, first_prices
@@ -24,7 +22,9 @@ from partc.plan.exact.orders import Order, OrderSearch, order_of_path, shaken, s
 from partc.plan.exact.search import Search
 from partc.plan.exact.solution import Solution, bound_of, cost_of, named
 from partc.plan.exact.tables import Array, Tables
-from partc.plan.objectives import by_objective
+from partc.plan.model.effort import GAVE_UP, Budget, Effort
+from partc.plan.model.evaluate import Evaluation, evaluate
+from partc.plan.model.objectives import by_objective
 
 _GOOD_GAP = 2e-3
 """The search for better plans ends here."""

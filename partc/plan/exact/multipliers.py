@@ -19,10 +19,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partc.plan.effort import CALL, Budget
 from partc.plan.exact.chain import Chain
 from partc.plan.exact.objective import Objective
 from partc.plan.exact.tables import Array
+from partc.plan.model.effort import CALL, Budget
 
 _FIRST_STEP = 0.1
 """The first step as a part of Polyak's."""

@@ -14,7 +14,7 @@ from typing import Literal, assert_never
 import numpy as np
 
 from partc.plan.exact.tables import Array, Tables
-from partc.plan.problem import Problem
+from partc.plan.model.problem import Problem
 
 TIE = 1e-12
 """Two plans whose values differ by less, relatively, are equal; the one with fewer devices wins."""

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from partc.plan.effort import CALL, Budget
 from partc.plan.exact.chain import Chain
 from partc.plan.exact.tables import Array
+from partc.plan.model.effort import CALL, Budget
 
 Order = tuple[int, ...]
 """Types of devices in the order of their intervals; the source, type 0, first."""

@@ -21,10 +21,10 @@ from typing import assert_never
 
 import numpy as np
 
-from partc.plan.effort import CALL, Budget
 from partc.plan.exact.bound import Bound, Used, plus_one
 from partc.plan.exact.multipliers import PricedBound
 from partc.plan.exact.tables import Array, Tables
+from partc.plan.model.effort import CALL, Budget
 
 _DIVE_EVERY = 256
 _EXTENSION = 20 * CALL

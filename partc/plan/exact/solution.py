@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from partc.format.placement import Stage, Stages
-from partc.plan.evaluate import Evaluation
 from partc.plan.exact.objective import TIE
 from partc.plan.exact.tables import Forced, Tables
-from partc.plan.objectives import by_objective, seconds_of
-from partc.plan.problem import Problem
+from partc.plan.model.evaluate import Evaluation
+from partc.plan.model.objectives import by_objective, seconds_of
+from partc.plan.model.problem import Problem
 
 
 @dataclass(frozen=True)

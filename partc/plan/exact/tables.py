@@ -19,8 +19,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from partc.plan.evaluate import ValueKey, value_key
-from partc.plan.problem import Device, Problem
+from partc.plan.model.evaluate import ValueKey, value_key
+from partc.plan.model.problem import Device, Problem
 
 Array = npt.NDArray[np.float64]
 Mask = npt.NDArray[np.bool_]

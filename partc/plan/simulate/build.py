@@ -12,10 +12,10 @@ from partc.format.placement import Stages
 from partc.format.program import Run
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role, read_roles
-from partc.plan.problem import Phase
+from partc.plan.model.problem import Phase
+from partc.plan.model.stages import devices_in, held, places_of
 from partc.plan.simulate.case import Case, planned_workflow
 from partc.plan.simulate.script import Script, Workflow
-from partc.plan.stages import devices_in, held, places_of
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,13 @@ from typing import Any
 
 from partc.errors import InternalError, PlanError
 from partc.format.placement import Stages
-from partc.ir.plan import Plan, SharedStages
-from partc.plan.check import check_predicted, read_stages
-from partc.plan.evaluate import Evaluation
-from partc.plan.file import check_plan
-from partc.plan.problem import Problem
-from partc.plan.problem_json import read_problem
-from partc.plan.shared.evaluate import evaluate_plan
+from partc.format.plan import Plan, SharedStages
+from partc.plan.groups.evaluate import evaluate_plan
+from partc.plan.model.check import check_predicted, read_stages
+from partc.plan.model.evaluate import Evaluation
+from partc.plan.model.plan_file import check_plan
+from partc.plan.model.problem import Problem
+from partc.plan.model.problem_json import read_problem
 from partc.plan.simulate.demand import Load
 from partc.plan.simulate.events import Simulator
 from partc.plan.simulate.result import MODES, Simulation

@@ -8,8 +8,8 @@ request's step before.
 
 A link carries the messages of different requests one at a time in the order in which they were sent, each
 for latency + bytes / bandwidth: the latency occupies the link too, since the formula for the throughput
-counts it (`partc.plan.evaluate`). Messages of one request go side by side, since the formula for the latency says that
-they do not slow each other; that makes a difference only where a device returns, and requests that follow
+counts it (`evaluate`). Messages of one request go side by side, since the formula for the latency says that they do
+not slow each other; that makes a difference only where a device returns, and requests that follow
 wait until the link has made up for it.
 
 Where every device has one interval, no-bubbles (EdgeShard, Fig. 5b) is never slower than bubbles (Fig. 5a):

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from partc.format.placement import Stages
 from partc.format.program import Program, Run
-from partc.plan.evaluate import ValueKey, traffic_between
-from partc.plan.problem import Link, Phase, Problem
+from partc.plan.model.evaluate import ValueKey, traffic_between
+from partc.plan.model.problem import Link, Phase, Problem
+from partc.plan.model.stages import SOURCE, Step, part_name, programs_of
 from partc.plan.simulate.result import Limit
-from partc.plan.stages import SOURCE, Step, part_name, programs_of
 
 
 @dataclass(frozen=True)

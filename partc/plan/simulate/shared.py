@@ -1,6 +1,6 @@
 """Simulation of plans whose stages have several devices: the lanes of a step as programs.
 
-`partc.plan.shared.step` follows one step of each phase through lanes, tile by tile. Here every piece of work in a lane
+`partc.plan.groups.step` follows one step of each phase through lanes, tile by tile. Here every piece of work in a lane
 becomes a `run`, every message a `send` and a `recv`, in the order of their times, so that several requests can go
 through the same lanes. A message stands before whatever begins when it has come, and what began before it came does
 not wait for it; where a message leaves while its sender computes, the work is two runs. So a single request takes
@@ -14,12 +14,12 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 
+from partc.format.plan import SharedStages
 from partc.format.program import Emit, Instruction, Recv, Run, Send
-from partc.ir.plan import SharedStages
-from partc.plan.problem import Phase, Problem
-from partc.plan.shared.lanes import Span
-from partc.plan.shared.step import follow_shared
-from partc.plan.shared.units import units_of
+from partc.plan.groups.lanes import Span
+from partc.plan.groups.step import follow_shared
+from partc.plan.groups.units import units_of
+from partc.plan.model.problem import Phase, Problem
 from partc.plan.simulate.script import Script, Workflow
 
 Timed = tuple[float, bool, int, Instruction]

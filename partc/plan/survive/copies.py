@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from partc.plan.infeasible import without_storage_limits
-from partc.plan.problem import Problem
+from partc.plan.model.infeasible import without_storage_limits
+from partc.plan.model.problem import Problem
 from partc.plan.survive.options import Holding, Option, Options, has_room, options_without
 
 MOST_TRIED = 20_000

@@ -14,16 +14,16 @@ from dataclasses import replace
 from msgspec import structs
 
 from partc.errors import PlanError
-from partc.ir.plan import Loss, Plan, SharedStage, SharedStages, Survival
-from partc.plan.change import with_devices
+from partc.format.plan import Loss, Plan, SharedStage, SharedStages, Survival
 from partc.plan.exact.solution import cost_of
-from partc.plan.infeasible import without_storage_limits
-from partc.plan.problem import Device, Problem
-from partc.plan.shared.evaluate import evaluate_shared
-from partc.plan.shared.members import disk_use, kept_bytes
-from partc.plan.stages import devices_in
+from partc.plan.groups.evaluate import evaluate_shared
+from partc.plan.groups.members import disk_use, kept_bytes
+from partc.plan.model.change import with_devices
+from partc.plan.model.infeasible import without_storage_limits
+from partc.plan.model.objective_values import say_value
+from partc.plan.model.problem import Device, Problem
+from partc.plan.model.stages import devices_in
 from partc.plan.survive.words import loss_text
-from partc.plan.values import say_value
 
 Phases = Mapping[str, SharedStages]
 Planner = Callable[[Problem], Plan]

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterable, Mapping
 from partc.config.units import format_bytes
 from partc.errors import PlanError
 from partc.format.placement import Stages, assignment_of
-from partc.ir.plan import Loss, Survival
-from partc.plan.effort import QUESTION
-from partc.plan.evaluate import evaluate
+from partc.format.plan import Loss, Survival
+from partc.plan.exact.optimal import is_feasible, seek_best, without_returns
 from partc.plan.exact.solution import Solution, cost_of
-from partc.plan.infeasible import why_infeasible, without_storage_limits
-from partc.plan.optimal import is_feasible, seek_best, without_returns
-from partc.plan.problem import Problem
+from partc.plan.model.effort import QUESTION
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.infeasible import why_infeasible, without_storage_limits
+from partc.plan.model.objective_values import say_value
+from partc.plan.model.problem import Problem
 from partc.plan.survive.copies import choose_copies, missing_storage
 from partc.plan.survive.options import Holding, Option, Options, holding_of, options_without, within
 from partc.plan.survive.words import loss_text
-from partc.plan.values import say_value
 
 SameTokens = Callable[[str, str], bool]
 """Whether the second device computes just what the first one does."""

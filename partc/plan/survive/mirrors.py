@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from partc.config.units import format_bytes
 from partc.errors import PlanError
 from partc.format.placement import Stages
-from partc.ir.plan import Loss, Mirror
-from partc.plan.evaluate import evaluate
-from partc.plan.problem import Problem
-from partc.plan.stages import devices_of
-from partc.plan.values import seconds_per_token
+from partc.format.plan import Loss, Mirror
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.objective_values import seconds_per_token
+from partc.plan.model.problem import Problem
+from partc.plan.model.stages import devices_of
 
 SPARE = 0.5
 """The part of a link's idle time that rows may take, so that a step seldom waits for them."""

@@ -7,16 +7,16 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from partc.config.devices import DeviceConfig, DevicesConfig
+from partc.format.plan import Plan, Survival
 from partc.format.state_kinds import is_any_rewritten, is_rewritten
 from partc.ir.graph import ModelInfo, Module, State, Submodule
-from partc.ir.plan import Plan, Survival
 from partc.ir.workload import workload
-from partc.plan.change import with_devices
-from partc.plan.infeasible import why_infeasible, without_storage_limits
-from partc.plan.layers import shape_of
-from partc.plan.optimal import is_feasible, plan_optimal, without_returns
-from partc.plan.problem import Problem
-from partc.plan.rules import Rule, blame, rules_of
+from partc.plan.exact.optimal import is_feasible, plan_optimal, without_returns
+from partc.plan.model.change import with_devices
+from partc.plan.model.infeasible import why_infeasible, without_storage_limits
+from partc.plan.model.layers import shape_of
+from partc.plan.model.problem import Problem
+from partc.plan.model.rules import Rule, blame, rules_of
 from partc.plan.survive.groups import Planner, survive_in_groups
 from partc.plan.survive.losses import survive_one
 from partc.plan.survive.mirrors import Rows, choose_mirrors

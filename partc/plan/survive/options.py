@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from partc.format.placement import Stage, Stages
-from partc.plan.change import Times, with_devices, with_times
-from partc.plan.effort import QUESTION
-from partc.plan.evaluate import evaluate
+from partc.plan.exact.optimal import seek_best, without_returns
 from partc.plan.exact.solution import cost_of
 from partc.plan.exact.tables import Tables
-from partc.plan.optimal import seek_best, without_returns
-from partc.plan.problem import Problem
-from partc.plan.stages import held
+from partc.plan.model.change import Times, with_devices, with_times
+from partc.plan.model.effort import QUESTION
+from partc.plan.model.evaluate import evaluate
+from partc.plan.model.problem import Problem
+from partc.plan.model.stages import held
 
 MOST_PLANS = 5_000
 """Plans after one loss that are looked at one by one: a second; four devices and 70 sub-modules have as many."""

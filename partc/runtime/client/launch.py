@@ -26,7 +26,7 @@ from partc.runtime.client.client import Client
 from partc.runtime.client.keeper import Death, Keeper
 from partc.runtime.client.runners import Runner, choose_runner, runner_kind, start_runner
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
-from partc.runtime.cores import shared_out
+from partc.runtime.processor import shared_out
 from partc.runtime.shell.log import LogSettings
 from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting, failure_of
 

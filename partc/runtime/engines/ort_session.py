@@ -22,9 +22,9 @@ from partc.errors import BundleError
 from partc.extras import install_command
 from partc.format.build import EngineSpec, Submodule
 from partc.format.reading import RECOMPILE
-from partc.runtime.cores import usable_cores
 from partc.runtime.engines.huge_pages import give_back, in_huge_pages
 from partc.runtime.engines.memory import MappedFiles, release_mapped
+from partc.runtime.processor import usable_cores
 
 _PROVIDERS = {
     "cpu": "CPUExecutionProvider",

@@ -24,9 +24,9 @@ from partc.format.kernel_plan import KERNELS_FILE, KernelConstant, KernelPlan, k
 from partc.format.kernel_plan_rules import load_kernel_plan
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
-from partc.runtime.cores import MOST_THREADS, usable_cores
 from partc.runtime.engines.memory import aligned_zeros
 from partc.runtime.engines.processor import check_processor
+from partc.runtime.processor import MOST_THREADS, usable_cores
 
 _SYMBOL = "__tvm_ffi_"
 """The beginning of the name of every kernel's symbol."""

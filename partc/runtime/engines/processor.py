@@ -6,7 +6,7 @@ from pathlib import Path
 
 from partc.errors import BundleError
 from partc.format.build import LibraryOptions
-from partc.runtime.cores import architecture, processor_features
+from partc.runtime.processor import architecture, processor_features
 
 _LEAST = {
     "aarch64": "write `features: [neon]` in the `options` of",

@@ -8,7 +8,7 @@ import platform
 from pathlib import Path
 from typing import Any
 
-from partc.runtime.cores import architecture
+from partc.runtime.processor import architecture
 
 
 def waited_s() -> float:

@@ -16,11 +16,11 @@ from partc.format.build import LibraryOptions, parse_build
 from partc.format.dtypes import Array
 from partc.format.role import Role, load_role
 from partc.ir.text import parse_module
-from partc.runtime.cores import usable_cores
 from partc.runtime.engines import processor
 from partc.runtime.engines.contract import load_engine
 from partc.runtime.engines.plan_library import usual_threads
 from partc.runtime.engines.processor import check_processor
+from partc.runtime.processor import usable_cores
 from tests.bundle.tiny import MAX, WIDTH, module, numpy_logits, write_checkpoint
 from tests.families.ring import DirectRing
 from tests.runtime.bundles import resealed
