@@ -14,7 +14,10 @@ from partc.cli.balance import balanced
 from partc.cli.main import run
 from partc.format.contingencies import load_contingencies
 from partc.format.role import device_folders, load_role
+from partc.plan.groups.members import disk_use
 from partc.plan.model.plan_file import PLAN_FILE
+from partc.plan.model.problem_json import read_problem
+from partc.plan.simulate.case import read_case
 from partc.runtime.client.launch import launch_local
 from tests.e2e.kills import drawn, drawn_by
 
@@ -100,6 +103,39 @@ def test_a_plan_that_serves_two_losses_lies_there_once(tmp_path: Path) -> None:
     first, second = json.loads((build / PLAN_FILE).read_text())["survival"]["losses"]
     assert first["bytes"] and not second["bytes"]
     assert first["phases"] == second["phases"]
+
+
+def test_storage_for_the_plan_of_one_loss_is_enough_for_both(tmp_path: Path) -> None:
+    build = compiled(tmp_path, "megatron", "ort")
+    plan = json.loads((build / PLAN_FILE).read_text())
+    own = dict(disk_use(read_problem(plan["problem"]), read_case(plan).phases))["phone"]
+    copies = plan["survival"]["losses"][0]["bytes"]["phone"]
+    file = tmp_path / "devices.yaml"
+    devices = file.read_text().replace(
+        "memory: 40 MB}", f"memory: 40 MB, storage: {own + copies + 1:.0f} B}}", 1
+    )
+    file.write_text(devices)
+    files = [str(tmp_path / "model.yaml"), "--target", str(file), "--strategy", "megatron"]
+    assert run(["plan", *files]) == 0, "the second loss needs nothing more"
+
+
+def test_a_spare_that_takes_part_after_a_loss_alone_is_simulated(tmp_path: Path) -> None:
+    (tmp_path / "model.yaml").write_text(MODEL.format(layers=3, inner=64, options=""))
+    devices = (
+        DEVICES.format(target="ort", memory="40 MB").replace("GFLOP/s", "MFLOP/s").replace("8 GB/s", "8 MB/s")
+    )
+    slow = devices.replace("old: {target: ort, flops: 10 MFLOP/s", "old: {target: ort, flops: 1000 FLOP/s")
+    (tmp_path / "devices.yaml").write_text(
+        slow.replace("0.1 ms", "1 us").replace("memory: 40 MB", "memory: 270 kB", 1)
+    )
+    files = [str(tmp_path / "model.yaml"), "--target", str(tmp_path / "devices.yaml")]
+    build = tmp_path / "build"
+    assert run(["compile", *files, "--strategy", "optimal-groups", "-o", str(build)]) == 0
+    role = load_role(build / "devices" / "phone")
+    assert role.ring == ("phone", "board")
+    assert any(len(stage.devices) == 2 for stage in role.placement.stages["decode"])
+    assert {path.name for path in device_folders(build)} == {"phone", "board", "old"}
+    assert run(["simulate", str(build)]) == 0
 
 
 def test_the_folders_of_survivors(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Checks of a plan.json, made once, so that all later steps may rely on it.
 
-Two checks. What a simulation needs, `predicted` where it is there, must be what `evaluate` finds for the problem and the
-assignment; so it cannot lack anything. What a report shows besides, `answer`, `overlap` and
+Two checks. What a simulation needs, `predicted` where it is there, must be what `evaluate` finds for the problem and
+the assignment; so it cannot lack anything. What a report shows besides, `answer`, `overlap` and
 `survival`, must be of the form in which partc writes it. Every complaint names the key.
 """
 

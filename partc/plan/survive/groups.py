@@ -40,8 +40,8 @@ def survive_in_groups(
 ) -> Survival:
     """The plan of those that are left after each loss but the source's, and what it takes on their disks.
 
-    Losses are planned one after the other, each with the storage that those before it leave; a plan for an earlier loss
-    that does as well without this device, too, takes no more.
+    Losses are planned one after the other, each with the storage that those before it leave. A plan for an earlier loss
+    that does without this device, too, takes no more: it counts where it is as good, and where storage lacks.
 
     Args:
         problem: with the weights of each sub-module on a disk.
@@ -59,7 +59,8 @@ def survive_in_groups(
         if lost == problem.source:
             continue
         left = _left(problem, phases, lost, taken)
-        loss = _again(problem, lost, _loss(problem, left, lost, planners, where, reads), losses)
+        earlier = _earlier(problem, lost, losses)
+        loss = _loss(problem, left, lost, planners, where, reads, earlier)
         losses.append(loss)
         total += sum(loss.bytes.values())
         for name, count in loss.bytes.items():
@@ -67,17 +68,15 @@ def survive_in_groups(
     return Survival(losses=tuple(losses), bytes=total)
 
 
-def _again(problem: Problem, lost: str, loss: Loss, earlier: Sequence[Loss]) -> Loss:
-    """The loss with the plan of an earlier one, if that is as good and does without the device."""
-    for other in earlier:
-        names = devices_in(other.phases)
-        if other.value is None or lost in names:
-            continue
-        if loss.value is None or cost_of(problem, other.value) <= cost_of(problem, loss.value):
-            value = say_value(problem, other.value)
-            text = loss_text(lost, value, sorted(names), {}, other.load_s, same_tokens=False)
-            return structs.replace(other, device=lost, bytes={}, text=text)
-    return loss
+def _earlier(problem: Problem, lost: str, losses: Sequence[Loss]) -> Loss | None:
+    """The loss with the best plan of an earlier one that does without the device."""
+    fitting = [loss for loss in losses if loss.value is not None and lost not in devices_in(loss.phases)]
+    if not fitting:
+        return None
+    best = min(fitting, key=lambda loss: cost_of(problem, loss.value or 0.0))
+    value, names = say_value(problem, best.value or 0.0), sorted(devices_in(best.phases))
+    text = loss_text(lost, value, names, {}, best.load_s, same_tokens=False)
+    return structs.replace(best, device=lost, bytes={}, text=text)
 
 
 def _left(problem: Problem, phases: Phases, lost: str, taken: Mapping[str, float]) -> Problem:
@@ -101,8 +100,14 @@ def _loss(
     planners: Sequence[Planner],
     where: str | None,
     reads: Mapping[str, float],
+    earlier: Loss | None,
 ) -> Loss:
+    """The loss with a plan of its own, or with an earlier one that is as good."""
     found = _best(left, planners)
+    if earlier is not None and earlier.value is not None:
+        limit = cost_of(problem, earlier.value)
+        if found.value is None or limit <= cost_of(problem, found.value):
+            return earlier
     if found.value is None:
         if _best(without_storage_limits(left), planners).value is not None:
             message = f"the loss of {lost} cannot be survived: the other disks have no room for its work"
