@@ -80,6 +80,11 @@ def rows_by_sequence(graph: Graph, names: Names) -> None:
             graph.outputs[place] = _with_axis(graph, made, names)
 
 
+def has_own_rows(value: Value) -> bool:
+    """Whether rows have an axis to themselves, or one with their sequences alone, which `rows_by_sequence` divides."""
+    return ROWS in sizes_of(value) or _is_flat(value)
+
+
 def _is_flat(value: Value) -> bool:
     sizes = sizes_of(value)
     return bool(sizes) and sizes[0] == _FLAT and all(isinstance(size, int) for size in sizes[1:])

@@ -10,6 +10,8 @@ from partc.format.plan import SharedStage, SharedStages, losses_of
 from partc.format.program import Program, Run
 from partc.ir.edit import Names
 from partc.ir.graph import Graph, Module, Part, Value
+from partc.ir.once import is_of_request
+from partc.plan.groups.kept import with_kept
 from partc.plan.groups.programs import group_programs
 from partc.plan.groups.units import units_of
 from partc.plan.groups.work import Call, Compute, Item, Sum, UnitWork, Values
@@ -67,6 +69,18 @@ def _placed(module: Module, drawing: Drawing, phases: Phases) -> tuple[Works, Pr
     programs = {
         phase: group_programs(_units(stages, held[phase], works), values) for phase, stages in phases.items()
     }
+    brought = [value.name for value in graph.inputs if is_of_request(value)]
+    if "decode" in programs and brought:
+        known = [value.name for value in graph.inputs if not is_of_request(value)]
+        stateful = [
+            graph.name
+            for work in works.values()
+            for item in work
+            for graph in _graphs(item)
+            if graph and graph.states()
+        ]
+        first, later = with_kept(programs["prefill"], programs["decode"], brought, known, stateful)
+        programs |= {"prefill": first, "decode": later}
     return works, programs
 
 

@@ -15,6 +15,7 @@ from partc.plan.model.problem import Block as Shareable
 from partc.plan.model.problem import Problem, Tiling
 from passes.profile_submodules import Stored, homes
 from passes.shards.blocks import ATTENTIONS, PRODUCTS, SUM_TYPE, Block, find_blocks
+from passes.shards.by_rows import has_own_rows
 
 Held = dict[int, Block]
 """Sub-module → its block."""
@@ -95,6 +96,7 @@ def _tiling(submodule: Submodule, block: Block, step: Step, device: DeviceConfig
         sum_bytes=0
         if summed.dtype == SUM_TYPE
         else float(summed.elements(step.sizes) * BY_SHORT[SUM_TYPE].bytes),
+        by_rows=has_own_rows(summed),
     )
 
 

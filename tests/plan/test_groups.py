@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
 from partc.plan.groups import best_chain
 from partc.plan.groups.best_chain import plan_groups
-from partc.plan.groups.evaluate import evaluate_plan
+from partc.plan.groups.evaluate import evaluate_plan, evaluate_shared
 from partc.plan.model.problem import Link
+from partc.plan.model.problem_json import problem_json, read_problem
 from partc.plan.solve import solve
 from tests.plan.group_problems import best_by_trying, draw_small
 from tests.plan.shared_problems import draw_shared, layers
@@ -90,3 +92,33 @@ def test_a_group_may_be_one_stage_of_several() -> None:
     assert plan.value is not None and plan.phases
     groups = {stage.devices for stage in plan.phases["step"]}
     assert any(len(group) > 1 for group in groups)
+
+
+@pytest.mark.usefixtures("quick")
+def test_layers_of_unlike_units_are_shared_by_segments_of_their_own() -> None:
+    """As a picture's tower and the text behind it: one share of heads cannot be that of both."""
+    problem = layers({"a": 1, "b": 1, "c": 1}, 3, bandwidth=1e6)
+    parts = list(problem.submodules)
+    for j in (1, 3):
+        block = parts[j].block
+        assert block is not None
+        parts[j] = replace(parts[j], block=replace(block, units=3))
+    plan = plan_groups(replace(problem, submodules=tuple(parts)))
+    assert any(len(stage.devices) > 1 for stage in plan.phases["step"])
+
+
+@pytest.mark.usefixtures("quick")
+def test_rows_without_an_axis_of_their_own_are_not_cut_into_tiles() -> None:
+    problem = layers({"a": 1, "b": 1}, bandwidth=1e6)
+    tiled = plan_groups(problem).phases["step"]
+    assert {stage.exchange for stage in tiled if len(stage.devices) > 1} == {"tiles"}
+    parts = [
+        replace(part, tiling=replace(part.tiling, by_rows=False)) if part.tiling else part
+        for part in problem.submodules
+    ]
+    apart = replace(problem, submodules=tuple(parts))
+    found = plan_groups(apart).phases["step"]
+    assert {stage.exchange for stage in found if len(stage.devices) > 1} <= {"ring", "star"}
+    (first, *_) = evaluate_shared(apart, {"step": tiled}).violations
+    assert first == "the rows of sub-module 1 have no axis to themselves: no tiles of them can be cut"
+    assert read_problem(json.loads(json.dumps(problem_json(apart)))) == apart

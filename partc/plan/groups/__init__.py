@@ -17,6 +17,7 @@
 | `best_chain.py` | the strategy `optimal-groups`: the best chain, and the proof |
 | `work.py` | the work of devices, unit by unit |
 | `programs.py`, `unit_programs.py` | the programs that follow from it: of a step, and of one unit |
+| `kept.py` | what a first step makes once for all steps |
 | `exchanges.py` | gathers and sums, written out as instructions |
 | `explain.py` | the explanation of a plan |
 

@@ -81,11 +81,17 @@ def _subsets(names: Sequence[str]) -> Iterator[Group]:
 
 
 def kinds_of(problem: Problem, segment: Segment) -> dict[str, int]:
-    """Kind of its blocks → their units, the most of any; empty where nothing can be shared."""
+    """Kind of its blocks → their units; empty where nothing can be shared.
+
+    A segment has one share of each kind, so blocks of unlike units (the layers of a picture's tower and of the text
+    behind it) are no segment.
+    """
     kinds: dict[str, int] = {}
     for j in segment.indices:
-        if (block := problem.submodules[j].block) is not None:
-            kinds[block.share] = max(block.units, kinds.get(block.share, 0))
+        if (block := problem.submodules[j].block) is not None and (
+            kinds.setdefault(block.share, block.units) != block.units
+        ):
+            return {}
     return kinds
 
 

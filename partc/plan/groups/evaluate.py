@@ -34,6 +34,7 @@ def evaluate_shared(
     memory = memory_use(problem, phases)
     violations = [text for use in memory if (text := memory_violation(use))]
     violations += [*storage_violations(problem, disk_use(problem, phases)), *_missing_times(problem, phases)]
+    violations += _undivided(problem, phases)
     if violations:
         return Evaluation(tuple(dict.fromkeys(violations)), memory=memory)
     steps = [follow_shared(problem, phase, phases[phase.name], overlap=overlap) for phase in problem.steps]
@@ -77,6 +78,17 @@ def _stage_shape(problem: Problem, stage: SharedStage) -> Iterator[str]:
 def _wrong_shares(stage: SharedStage, share: str, units: int) -> bool:
     short = len(stage.shares) != len(stage.devices)
     return stage.share != share or short or sum(stage.shares) != units or min(stage.shares) < 0
+
+
+def _undivided(problem: Problem, phases: Mapping[str, SharedStages]) -> Iterator[str]:
+    """Rows that are to be divided and cannot be."""
+    for phase in problem.steps:
+        for stage in phases[phase.name]:
+            if len(stage.devices) > 1 and (stage.exchange == "tiles" or stage.share == "sequence"):
+                for j in stage.indices:
+                    tiling = phase.tilings[j]
+                    if tiling is not None and not tiling.by_rows:
+                        yield f"the rows of sub-module {j} have no axis to themselves: no tiles of them can be cut"
 
 
 def _missing_times(problem: Problem, phases: Mapping[str, SharedStages]) -> Iterator[str]:

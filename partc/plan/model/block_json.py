@@ -5,7 +5,8 @@
 "tiling": {"rows": 284, "activation_bytes": 1163264, "enter": 0.5, "leave": 0.2, "connect": 0.02, "keys_bytes": 0}
 ```
 
-A sub-module with a `block` has a `tiling` wherever it has a `time_s`: in itself, or in every phase.
+A sub-module with a `block` has a `tiling` wherever it has a `time_s`: in itself, or in every phase. `"by_rows": false`
+says that no tiles of rows can be cut.
 """
 
 from __future__ import annotations
@@ -55,13 +56,25 @@ def read_tiling(part: Section, *, needed: bool) -> Tiling | None:
         return None
     part.require("tiling", '"tiling": {"rows": 1, "activation_bytes": 4096}')
     section = part.section("tiling")
-    section.allow(("rows", "activation_bytes", *_PARTS, *_MOVED))
+    section.allow(("rows", "activation_bytes", *_PARTS, *_MOVED, "by_rows"))
     section.require("rows", '"rows": 1')
     enter, leave, connect = (section.number(key, 0) for key in _PARTS)
     if enter + leave + connect > 1:
         raise part.error(f"{', '.join(_PARTS)} together are more than the whole time", "tiling")
-    moved = (section.number(key, 0) for key in _MOVED)
-    return Tiling(section.whole("rows", 1), section.number("activation_bytes"), enter, leave, connect, *moved)
+    if "by_rows" in section and section.require("by_rows", '"by_rows": false') is not False:
+        raise section.error("it is false, or left out", "by_rows")
+    keys, queries, sums = (section.number(key, 0) for key in _MOVED)
+    return Tiling(
+        section.whole("rows", 1),
+        section.number("activation_bytes"),
+        enter,
+        leave,
+        connect,
+        keys_bytes=keys,
+        queries_bytes=queries,
+        sum_bytes=sums,
+        by_rows="by_rows" not in section,
+    )
 
 
 def block_json(block: Block) -> dict[str, object]:
@@ -74,4 +87,5 @@ def tiling_json(tiling: Tiling) -> dict[str, object]:
     """The JSON form of a tiling; fractions and bytes that are 0 are left out."""
     values = {key: getattr(tiling, key) for key in (*_PARTS, *_MOVED)}
     present = {key: value for key, value in values.items() if value}
-    return {"rows": tiling.rows, "activation_bytes": tiling.activation_bytes, **present}
+    apart = {} if tiling.by_rows else {"by_rows": False}
+    return {"rows": tiling.rows, "activation_bytes": tiling.activation_bytes, **present, **apart}

@@ -74,6 +74,8 @@ class Tiling:
     own, as the paper has it."""
     sum_bytes: float = 0
     """The sum behind the block, where it is of another type; 0: as many as before the block."""
+    by_rows: bool = True
+    """Whether its rows have an axis to themselves, so that devices can have tiles of them."""
 
     @property
     def summed_bytes(self) -> float:
