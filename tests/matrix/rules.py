@@ -49,6 +49,13 @@ RULES = (
         "the ort target has no code for partc.QuantizeRows",
     ),
     Rule(
+        {"model": ("source",), "target": ("tvm",), "split": ("group",)},
+        "not yet",
+        "what T5 adds to the scores of its source is made in the first block and read in all",
+        "`target: ort`, or one device a stage",
+        "adds to the scores of a source, which the tvm target cannot fill up",
+    ),
+    Rule(
         {"split": ("group",), "life": ("moved",)},
         "not yet",
         "what a share of a block reads lies on its device alone",
