@@ -36,6 +36,7 @@ const std::vector<std::uint64_t> kPrompt{4, 5, 6, 7, 8};
 /** Values that a field is given, besides those of other messages. */
 const std::vector<Value>& odd_values() {
   const Integer one = 1;
+  // clang-format off
   static const std::vector<Value> values{
       {Integer{0}}, {one}, {Integer{2}}, {Integer{-1}}, {one << 31}, {one << 53}, {(one << 62) - 1}, {one << 62},
       {(one << 63) - 1}, {one << 63}, {(one << 64) - 1}, {std::numeric_limits<double>::quiet_NaN()},
@@ -44,6 +45,7 @@ const std::vector<Value>& odd_values() {
       {std::string("p0")}, {std::string("p5")}, {std::string("v0")}, {std::string("token")}, {std::string("prefill")},
       {std::string("decode")}, {std::string("127.0.0.1:9")}, {std::string(70, 'x')}, {Bytes{std::string(16, '\0')}},
       {Bytes{std::string(32, '\0')}}, {Bytes{}}, {List{}}, {List{{one}, {one}}}, {List(1000, {Integer{0}})}, {Object{}}};
+  // clang-format on
   return values;
 }
 
@@ -112,7 +114,8 @@ class Liar {
     const Origin other = origins.empty() ? origin : origins[how[0] % origins.size()];
     const Said replay = known_[how[1] % known_.size()];
     switch (kind) {
-      case 0: case 1: return carry(origin, said);
+      case 0:
+      case 1: return carry(origin, said);
       case 2: return;
       case 3: return carry(origin, said), carry(origin, said);
       case 4: return carry(origin, {altered(said.header, how[0], odd(how)), said.frames});

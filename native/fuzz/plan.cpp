@@ -69,7 +69,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   fuzz::require(kernels_digest(plan.kernels, plan.launches).size() == 32);
   for (const auto& [name, own] : plan.launches.value_or(Launches{}))
     for (const KernelLaunch& launch : own)
-      for (const std::uint64_t number : launch.arguments) fuzz::require(number < plan.kernels.at(name).parameters.size());
+      for (const std::uint64_t number : launch.arguments)
+        fuzz::require(number < plan.kernels.at(name).parameters.size());
   for (const KernelConstant& constant : plan.constants) fuzz::require(constant.data.data.size() == bytes(constant));
   for (const auto& [name, function] : plan.functions) {
     fuzz::require(function.arena_bytes <= arena_bytes(plan));

@@ -130,7 +130,8 @@ std::optional<shell::Settings> parsed(int count, char** words) {
   const std::map<std::string, std::function<void(const std::string&)>> valued{
       {"--bundle", [&](const std::string& text) { settings.bundle = text; }},
       {"--listen", [&](const std::string& text) { settings.listen = address(text); }},
-      {"--peer", [&](const std::string& text) { settings.peers.insert_or_assign(peer(text).first, peer(text).second); }},
+      {"--peer",
+       [&](const std::string& text) { settings.peers.insert_or_assign(peer(text).first, peer(text).second); }},
       {"--advertise", [&](const std::string& text) { settings.advertise = host(text); }},
       {"--patience", [&](const std::string& text) { settings.patience_s = seconds(text); }},
       {"--log-level", [&](const std::string& text) { level = choice(LOG_LEVELS, text); }},
@@ -169,8 +170,9 @@ std::optional<shell::Settings> parsed(int count, char** words) {
 void log_failure(const Error& error, const shell::Settings& settings) {
   // The name of the folder stands for the device, which may not be known.
   const std::string device = std::filesystem::weakly_canonical(settings.bundle).filename();
-  shell::write_log(settings.log, device, "failed",
-                   {{"cause", {error.cause}}, {"reason", {error.message}}, {"exit_code", {Integer{error.exit_code()}}}});
+  shell::write_log(
+      settings.log, device, "failed",
+      {{"cause", {error.cause}}, {"reason", {error.message}}, {"exit_code", {Integer{error.exit_code()}}}});
 }
 
 /** Say what is wrong, for people and, as the last line of standard output, for the program that started us. */

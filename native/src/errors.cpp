@@ -6,15 +6,15 @@
 
 namespace partc {
 
-Error::Error(ErrorKind kind, std::string message, std::string where, std::string hint, std::string cause)
-    : kind(kind),
-      message(to_utf8(std::move(message))),  // an error travels, and its reader takes nothing but UTF-8
-      where(to_utf8(std::move(where))),
-      hint(to_utf8(std::move(hint))),
-      cause(std::move(cause)),
-      text_(this->message) {
-  if (!this->where.empty()) text_ = this->where + ": " + text_;
-  if (!this->hint.empty()) text_ += "\n  hint: " + this->hint;
+Error::Error(ErrorKind of_kind, std::string text, std::string place, std::string advice, std::string reason)
+    : kind(of_kind),
+      message(to_utf8(std::move(text))),  // an error travels, and its reader takes nothing but UTF-8
+      where(to_utf8(std::move(place))),
+      hint(to_utf8(std::move(advice))),
+      cause(std::move(reason)),
+      text_(message) {
+  if (!where.empty()) text_ = where + ": " + text_;
+  if (!hint.empty()) text_ += "\n  hint: " + hint;
 }
 
 int Error::exit_code() const {

@@ -37,8 +37,7 @@ class Error : public std::exception {
 };
 
 Error bundle_error(std::string message, std::string where = "", std::string hint = "");
-Error run_error(std::string message, std::string where = "", std::string hint = "",
-                std::string cause = "input");
+Error run_error(std::string message, std::string where = "", std::string hint = "", std::string cause = "input");
 Error internal_error(std::string message);
 
 /** The hint of most errors of bundles. */

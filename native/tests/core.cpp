@@ -15,6 +15,7 @@
 #include "core/device/sampling.hpp"
 #include "format/codec.hpp"
 #include "format/json.hpp"
+#include "format/match.hpp"
 #include "format/msgpack.hpp"
 #include "pipe.hpp"
 
@@ -96,9 +97,7 @@ template <class T>
 Value of(const std::vector<T>& items);
 Value of(const std::string& item) { return {item}; }
 Value of(std::uint64_t item) { return whole(item); }
-Value of(const Tensor& tensor) {
-  return {List{{std::string(tensor.type->name)}, of(tensor.shape), of(tensor.bytes)}};
-}
+Value of(const Tensor& tensor) { return {List{{std::string(tensor.type->name)}, of(tensor.shape), of(tensor.bytes)}}; }
 template <class T>
 Value of(const std::vector<T>& items) {
   List found;
@@ -112,8 +111,8 @@ Value of(const Dims& dims) {
 }
 Value of(const Error& error) {
   const char* names[] = {"bundle", "run", "internal"};
-  return {List{{std::string(names[static_cast<int>(error.kind)])}, {error.message}, {error.where}, {error.hint},
-               {error.cause}}};
+  return {List{
+      {std::string(names[static_cast<int>(error.kind)])}, {error.message}, {error.where}, {error.hint}, {error.cause}}};
 }
 Value of(const messages::Sampling& how) {
   return {List{{how.temperature}, whole(how.top_k), {how.top_p}, whole(how.seed), whole(how.likely)}};
@@ -122,34 +121,63 @@ Value named(const char* name) { return {std::string(name)}; }
 
 Value of(const Command& command) {
   return std::visit(
-      Match{[](const Send& item) {
-              return Value{List{named("send"), of(item.origin), {Bytes{encode(item.message)}}, of(item.frames)}};
-            },
-            [](const Compute& item) {
-              return Value{List{named("compute"), {item.submodule}, whole(item.slot), of(item.inputs), of(item.dims),
-                                {item.resets}, of(item.others)}};
-            },
-            [](const Draw& item) {
-              List samplings{of(item.sampling)};
-              for (const messages::Sampling& other : item.others) samplings.push_back(of(other));
-              return Value{List{named("draw"), of(item.logits), of(item.positions), {std::move(samplings)}}};
-            },
-            [](const Load& item) { return Value{List{named("load"), whole(item.epoch), of(item.submodules)}}; },
-            [](const Release& item) { return Value{List{named("release"), of(item.submodules)}}; },
-            [](const Reset& item) { return Value{List{named("reset"), whole(item.slot), of(item.dims)}}; },
-            [](const ReadRows& item) {
-              return Value{List{named("read"), {item.submodule}, whole(item.slot), {item.state}, whole(item.row),
-                                whole(item.begin), whole(item.end)}};
-            },
-            [](const WriteRows& item) {
-              return Value{List{named("write"), {item.submodule}, whole(item.slot), {item.state}, whole(item.row),
-                                whole(item.begin), of(item.rows)}};
-            },
-            [](const Connect& item) { return Value{List{named("connect"), {item.peer}, {item.address}}}; },
-            [](const ReadSensors&) { return Value{List{named("sensors")}}; },
-            [](const Announce&) { return Value{List{named("announce")}}; },
-            [](const Log& item) { return Value{List{named("log"), {std::string(item.event)}, {item.fields}}}; },
-            [](const Leave& item) { return Value{List{named("leave"), item.error ? of(*item.error) : Value{}}}; }},
+      Match{
+          [](const Send& item) {
+            return Value{List{named("send"), of(item.origin), {Bytes{encode(item.message)}}, of(item.frames)}};
+          },
+          [](const Compute& item) {
+            return Value{List{named("compute"),
+                              {item.submodule},
+                              whole(item.slot),
+                              of(item.inputs),
+                              of(item.dims),
+                              {item.resets},
+                              of(item.others)}};
+          },
+          [](const Draw& item) {
+            List samplings{of(item.sampling)};
+            for (const messages::Sampling& other : item.others) samplings.push_back(of(other));
+            return Value{List{named("draw"), of(item.logits), of(item.positions), {std::move(samplings)}}};
+          },
+          [](const Load& item) {
+            return Value{List{named("load"), whole(item.epoch), of(item.submodules)}};
+          },
+          [](const Release& item) {
+            return Value{List{named("release"), of(item.submodules)}};
+          },
+          [](const Reset& item) {
+            return Value{List{named("reset"), whole(item.slot), of(item.dims)}};
+          },
+          [](const ReadRows& item) {
+            return Value{List{named("read"),
+                              {item.submodule},
+                              whole(item.slot),
+                              {item.state},
+                              whole(item.row),
+                              whole(item.begin),
+                              whole(item.end)}};
+          },
+          [](const WriteRows& item) {
+            return Value{List{named("write"),
+                              {item.submodule},
+                              whole(item.slot),
+                              {item.state},
+                              whole(item.row),
+                              whole(item.begin),
+                              of(item.rows)}};
+          },
+          [](const Connect& item) {
+            return Value{List{named("connect"), {item.peer}, {item.address}}};
+          },
+          [](const ReadSensors&) { return Value{List{named("sensors")}}; },
+          [](const Announce&) { return Value{List{named("announce")}}; },
+          [](const Log& item) {
+            return Value{List{named("log"), {std::string(item.event)}, {item.fields}}};
+          },
+          [](const Leave& item) {
+            return Value{List{named("leave"), item.error ? of(*item.error) : Value{}}};
+          },
+      },
       command);
 }
 
@@ -165,8 +193,7 @@ class Devices {
     const std::string& what = text(parts[0]);
     if (what == "new") return made(parts);
     if (what == "on") return on(parts);
-    const messages::Sampling how{real(parts[2]), number(parts[3]), real(parts[4]), number(parts[5]),
-                                 number(parts[7])};
+    const messages::Sampling how{real(parts[2]), number(parts[3]), real(parts[4]), number(parts[5]), number(parts[7])};
     return of(drawn(Draw{tensor(parts[1]), how, counts(parts[6])}));
   }
 
@@ -199,16 +226,16 @@ void write(MsgpackSink& sink, const Value& value) {
       sink.key(key);
       write(sink, item);
     }
-  } else if (const Integer* item = value.as<Integer>()) {
-    sink.whole(*item);
-  } else if (const double* item = value.as<double>()) {
-    sink.real(*item);
-  } else if (const bool* item = value.as<bool>()) {
-    sink.truth(*item);
-  } else if (const std::string* item = value.as<std::string>()) {
-    sink.text(*item);
-  } else if (const Bytes* item = value.as<Bytes>()) {
-    sink.bytes(*item);
+  } else if (const Integer* number = value.as<Integer>()) {
+    sink.whole(*number);
+  } else if (const double* real = value.as<double>()) {
+    sink.real(*real);
+  } else if (const bool* truth = value.as<bool>()) {
+    sink.truth(*truth);
+  } else if (const std::string* text = value.as<std::string>()) {
+    sink.text(*text);
+  } else if (const Bytes* bytes = value.as<Bytes>()) {
+    sink.bytes(*bytes);
   } else {
     sink.null();
   }

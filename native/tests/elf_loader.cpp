@@ -22,9 +22,7 @@ std::vector<char> content(const char* path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-Code open(const std::vector<char>& file, const char* name) {
-  return Code(std::as_bytes(std::span(file)), name);
-}
+Code open(const std::vector<char>& file, const char* name) { return Code(std::as_bytes(std::span(file)), name); }
 
 /** Prints what the functions of the test's library give. */
 void call(const char* path) {

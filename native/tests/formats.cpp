@@ -64,14 +64,17 @@ const Map<std::string, std::function<std::string(const std::string&)>> FORMATS{
     {"plain digest", plain_digest},
     {"inside", [](const std::string& bytes) { return std::string(build::is_inside(bytes) ? "yes" : "no"); }},
     {"size", evaluated},
-    {"build", [](const std::string& bytes) { return canonical_json(build::write_build(build::parse_build(bytes, "it"))); }},
-    {"placement", [](const std::string& bytes) { return placement::placement_text(placement::parse_placement(bytes, "it")); }},
+    {"build",
+     [](const std::string& bytes) { return canonical_json(build::write_build(build::parse_build(bytes, "it"))); }},
+    {"placement",
+     [](const std::string& bytes) { return placement::placement_text(placement::parse_placement(bytes, "it")); }},
     {"program", printed},
     {"safetensors", entries},
     {"kernels",
      [](const std::string& bytes) {
        const kernel_plan::KernelPlan plan = kernel_plan::parse_kernel_plan(bytes, "it");
-       return to_hex(kernel_plan::kernels_digest(plan.kernels, plan.launches)) + " " + std::to_string(kernel_plan::arena_bytes(plan));
+       return to_hex(kernel_plan::kernels_digest(plan.kernels, plan.launches)) + " " +
+              std::to_string(kernel_plan::arena_bytes(plan));
      }},
 };
 

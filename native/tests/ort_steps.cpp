@@ -11,11 +11,11 @@ turn: the time of a step and that of a call, in nanoseconds.
 #include <string>
 #include <vector>
 
-#include "format/local_file.hpp"
 #include "engines/memory.hpp"
 #include "engines/new_tensor.hpp"
 #include "engines/ort.hpp"
 #include "errors.hpp"
+#include "format/local_file.hpp"
 
 using namespace partc;
 using namespace partc::engines;

@@ -16,7 +16,8 @@ namespace partc::tests {
 inline std::optional<std::string> read_frame() {
   unsigned char head[4];
   if (std::fread(head, 1, 4, stdin) != 4) return {};
-  const std::uint32_t size = head[0] | head[1] << 8 | head[2] << 16 | std::uint32_t{head[3]} << 24;
+  const std::uint32_t size = std::uint32_t{head[0]} | std::uint32_t{head[1]} << 8 | std::uint32_t{head[2]} << 16 |
+                             std::uint32_t{head[3]} << 24;
   std::string frame(size, '\0');
   if (std::fread(frame.data(), 1, size, stdin) != size) return {};
   return frame;

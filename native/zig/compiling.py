@@ -157,6 +157,10 @@ def _runner(platform: Platform, zmq: bool) -> Unit:
     flags += [
         "-Wall",
         "-Wextra",
+        "-Wshadow",
+        "-Wconversion",
+        "-Wold-style-cast",
+        "-Wnon-virtual-dtor",
         "-Werror",
         "-ffp-contract=off",
         f'-DPARTC_VERSION="{version and version[1]}"',

@@ -7,6 +7,7 @@
 #include "errors.hpp"
 #include "format/codec.hpp"
 #include "format/json.hpp"
+#include "format/match.hpp"
 #include "fuzz.hpp"
 
 namespace partc::fuzz {
@@ -130,32 +131,36 @@ void Node::arm() {
 }
 
 void Node::perform(const Command& command) {
-  std::visit(Match{[&](const Send& item) { network_.say(*this, item.origin, {encode(item.message), item.frames}); },
-                   [&](const Compute&) { work(command); },
-                   [&](const Draw&) { work(command); },
-                   [&](const ReadSensors&) { later(0.0, SensorsRead{}); },
-                   [&](const Announce&) {},
-                   [&](const Log&) {},
-                   [&](const Leave&) {
-                     is_alive = false;
-                     network_.hang_up(*this);
-                   },
-                   [&](const Load& item) {
-                     for (const std::string& submodule : item.submodules) engine_.load(submodule);
-                     later(kDelayS, Loaded{item.epoch});
-                   },
-                   [&](const Release& item) {
-                     for (const std::string& submodule : item.submodules) engine_.release(submodule);
-                   },
-                   [&](const Reset& item) { engine_.reset(item.slot, item.dims); },
-                   [&](const ReadRows& item) {
-                     later(0.0, RowsRead{engine_.read_rows(item.submodule, item.slot, item.state, item.row, item.begin,
-                                                           item.end)});
-                   },
-                   [&](const WriteRows& item) {
-                     engine_.write_rows(item.submodule, item.slot, item.state, item.row, item.begin, item.rows);
-                   },
-                   [&](const Connect& item) { network_.connect(*this, item.peer); }},
+  std::visit(Match{
+                 [&](const Send& item) {
+                   network_.say(*this, item.origin, {encode(item.message), item.frames});
+                 },
+                 [&](const Compute&) { work(command); },
+                 [&](const Draw&) { work(command); },
+                 [&](const ReadSensors&) { later(0.0, SensorsRead{}); },
+                 [&](const Announce&) {},
+                 [&](const Log&) {},
+                 [&](const Leave&) {
+                   is_alive = false;
+                   network_.hang_up(*this);
+                 },
+                 [&](const Load& item) {
+                   for (const std::string& submodule : item.submodules) engine_.load(submodule);
+                   later(kDelayS, Loaded{item.epoch});
+                 },
+                 [&](const Release& item) {
+                   for (const std::string& submodule : item.submodules) engine_.release(submodule);
+                 },
+                 [&](const Reset& item) { engine_.reset(item.slot, item.dims); },
+                 [&](const ReadRows& item) {
+                   later(0.0, RowsRead{engine_.read_rows(item.submodule, item.slot, item.state, item.row, item.begin,
+                                                         item.end)});
+                 },
+                 [&](const WriteRows& item) {
+                   engine_.write_rows(item.submodule, item.slot, item.state, item.row, item.begin, item.rows);
+                 },
+                 [&](const Connect& item) { network_.connect(*this, item.peer); },
+             },
              command);
 }
 

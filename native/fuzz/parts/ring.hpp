@@ -44,7 +44,7 @@ class Clock {
 /** One end of connections. */
 class Participant {
  public:
-  explicit Participant(std::string name) : name(std::move(name)) {}
+  explicit Participant(std::string of_name) : name(std::move(of_name)) {}
   virtual ~Participant() = default;
   virtual void take(const core::Event& event) = 0;
 

@@ -70,9 +70,7 @@ struct Failed {
   Error error;
   bool earlier = false;
 
-  bool concerns(std::uint64_t number) const {
-    return !request || number == *request || (earlier && number < *request);
-  }
+  bool concerns(std::uint64_t number) const { return !request || number == *request || (earlier && number < *request); }
 };
 
 // -- the schedule tells

@@ -90,7 +90,7 @@ struct Leave {
   std::optional<Error> error;
 };
 
-using Command = std::variant<Send, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, ReadSensors, Announce,
-                             Log, Leave>;
+using Command = std::variant<Send, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, ReadSensors,
+                             Announce, Log, Leave>;
 
 }  // namespace partc::core

@@ -77,8 +77,8 @@ struct SensorsRead {
 /// The time that `Device::deadline` named has come.
 struct Tick {};
 
-using Event = std::variant<Loaded, LoadFailed, RowsRead, Connected, Disconnected, Rejected, Received, Unreadable, Computed,
-                           ComputeFailed, SensorsRead, Tick>;
+using Event = std::variant<Loaded, LoadFailed, RowsRead, Connected, Disconnected, Rejected, Received, Unreadable,
+                           Computed, ComputeFailed, SensorsRead, Tick>;
 
 }  // namespace partc::core
 

@@ -209,7 +209,8 @@ void check_specs(const std::vector<TensorSpec>& specs, const Types& types, const
 
 void check_sizes(const std::vector<TensorSpec>& specs, const Frames& frames) {
   if (specs.size() != frames.size()) {
-    throw run_error(std::to_string(specs.size()) + " tensors are announced, " + std::to_string(frames.size()) + " came");
+    throw run_error(std::to_string(specs.size()) + " tensors are announced, " + std::to_string(frames.size()) +
+                    " came");
   }
   for (std::size_t at = 0; at < specs.size(); ++at) {
     const TensorSpec& spec = specs[at];

@@ -1,7 +1,7 @@
 #include "engines/contract.hpp"
 
-#include "engines/null.hpp"
 #include "engines/new_tensor.hpp"
+#include "engines/null.hpp"
 #ifdef PARTC_GPU
 #include "engines/gpu/engine.hpp"
 #endif
@@ -43,13 +43,10 @@ const build::Submodule& submodule_named(const std::string& name, const build::Bu
     if (module.name == name) return module;
     known.push_back(module.name);
   }
-  throw bundle_error("there is no sub-module " + in_quotes(name), "",
-                     "this device has " + joined(known, ", "));
+  throw bundle_error("there is no sub-module " + in_quotes(name), "", "this device has " + joined(known, ", "));
 }
 
-Error not_loaded(const std::string& name) {
-  return run_error(in_quotes(name) + " is not loaded", "", "", "bug");
-}
+Error not_loaded(const std::string& name) { return run_error(in_quotes(name) + " is not loaded", "", "", "bug"); }
 
 void check_input(const std::string& name, const Tensor& array, const ElementType& type, const Shape& shape) {
   if (array.type->held == type.held && array.shape == shape) return;

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "format/tensor.hpp"
 #include "format/build.hpp"
+#include "format/tensor.hpp"
 
 namespace partc::engines {
 
@@ -20,14 +20,14 @@ class Engine {
   virtual void release(const std::string& submodule) = 0;
   virtual void reset(std::uint64_t slot, const Dims& dims) = 0;
   virtual std::vector<Tensor> run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
-                                 const Dims& dims) = 0;
+                                  const Dims& dims) = 0;
   /** A step of one row in each of several slots. */
   virtual std::vector<Tensor> run_shared(const std::string& submodule, const Slots& slots,
                                          const std::vector<Tensor>& inputs, const Dims& dims) = 0;
   virtual Tensor read_rows(const std::string& submodule, std::uint64_t slot, const std::string& state,
-                          std::uint64_t row, std::uint64_t begin, std::uint64_t end) = 0;
-  virtual void write_rows(const std::string& submodule, std::uint64_t slot, const std::string& state,
-                          std::uint64_t row, std::uint64_t begin, const Tensor& rows) = 0;
+                           std::uint64_t row, std::uint64_t begin, std::uint64_t end) = 0;
+  virtual void write_rows(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
+                          std::uint64_t begin, const Tensor& rows) = 0;
 };
 
 /** A build that engines share with whoever asked for them. */

@@ -196,18 +196,16 @@ void Code::relocate(std::int64_t table, std::int64_t size) {
   if (bytes % sizeof(Elf64_Rela) || !is_in_file(begin, bytes)) refuse("its relocations lie outside of it");
   for (std::uint64_t at = begin; at < begin + bytes; at += sizeof(Elf64_Rela)) {
     const auto entry = read<Elf64_Rela>(at);
-    relocate_one(entry.r_offset, static_cast<std::uint32_t>(ELF64_R_TYPE(entry.r_info)),
-                 ELF64_R_SYM(entry.r_info), entry.r_addend);
+    relocate_one(entry.r_offset, static_cast<std::uint32_t>(ELF64_R_TYPE(entry.r_info)), ELF64_R_SYM(entry.r_info),
+                 entry.r_addend);
   }
 }
 
 void Code::relocate_one(std::uint64_t place, std::uint32_t kind, std::uint64_t symbol, std::int64_t addend) {
   if (!lies_within(place, sizeof(std::uint64_t), PF_W)) refuse("a relocation lies outside of its data");
   std::uint64_t value = reinterpret_cast<std::uint64_t>(base_);
-  if (kind == kAbsolute || kind == kData || kind == kCall)
-    value = resolve(symbol);
-  else if (kind != kRelative)
-    refuse("a relocation of kind " + std::to_string(kind));
+  if (kind == kAbsolute || kind == kData || kind == kCall) value = resolve(symbol);
+  else if (kind != kRelative) refuse("a relocation of kind " + std::to_string(kind));
   value += static_cast<std::uint64_t>(addend);
   std::memcpy(base_ + place, &value, sizeof value);
 }

@@ -45,8 +45,8 @@ void each_run(const Shape& whole, const Shape& part, Copy copy) {
   while (axis > 0 && part[axis - 1] == whole[axis - 1]) run *= part[--axis];
   if (axis > 0) run *= part[--axis];  // of the innermost axis that is cut, the beginning lies side by side
   Shape steps(axis);
-  std::uint64_t step = std::accumulate(whole.begin() + static_cast<std::ptrdiff_t>(axis), whole.end(),
-                                       std::uint64_t{1}, std::multiplies<>());
+  std::uint64_t step = std::accumulate(whole.begin() + static_cast<std::ptrdiff_t>(axis), whole.end(), std::uint64_t{1},
+                                       std::multiplies<>());
   for (std::size_t i = axis; i-- > 0; step *= whole[i]) steps[i] = step;
   Shape at(axis, 0);
   for (std::uint64_t done = 0;; done += run) {
@@ -104,8 +104,8 @@ Entries::Entries(const build::Build& build) : build_(build), types_(types_of(bui
       const std::uint64_t widest =
           entry.second == 1 ? std::max(most("batch"), build.model.max_requests) : most("batch");
       if (entry.first <= widest && entry.second <= most_rows) continue;
-      throw bundle_error("engine.library.functions: " + name + " has an entry [" + std::to_string(entry.first) +
-                             ", " + std::to_string(entry.second) + "], which `dims` do not allow",
+      throw bundle_error("engine.library.functions: " + name + " has an entry [" + std::to_string(entry.first) + ", " +
+                             std::to_string(entry.second) + "], which `dims` do not allow",
                          std::string(BUILD_FILE), kRecompile);
     }
   }
@@ -171,8 +171,8 @@ Entry Entries::entry_for(const build::Submodule& module, const Dims& dims) const
   const std::uint64_t* most = build_.dims.find("batch");
   for (const Entry& entry : entries)
     if ((!most || entry.first <= *most) && entry.first >= batch && entry.second >= rows) return entry;
-  throw run_error(module.name + " has no code for " + std::to_string(batch) + " sequences of " +
-                      std::to_string(rows) + " tokens",
+  throw run_error(module.name + " has no code for " + std::to_string(batch) + " sequences of " + std::to_string(rows) +
+                      " tokens",
                   module.file, "send less at once, or compile with a larger max_sequence and max_batch");
 }
 

@@ -13,8 +13,8 @@ to size.
 #include <utility>
 #include <vector>
 
-#include "format/tensor.hpp"
 #include "format/build.hpp"
+#include "format/tensor.hpp"
 
 namespace partc::engines {
 

@@ -10,7 +10,7 @@
 namespace partc::engines {
 namespace {
 
-constexpr int kLargest = 32 << 20;        // from how many bytes on a block gets a mapping of its own; glibc's most
+constexpr int kLargest = 32 << 20;    // from how many bytes on a block gets a mapping of its own; glibc's most
 constexpr int kMostMappings = 65536;  // the default of glibc
 
 /** Make the heap larger by pages that are to be large ones. */

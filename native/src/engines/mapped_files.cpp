@@ -35,7 +35,7 @@ Error failed(const std::string& path) {
 }
 
 std::span<std::byte> mapping_of(const std::string& path) {
-  struct stat status{};
+  struct stat status {};
   if (stat(path.c_str(), &status)) throw failed(path);
   if (!status.st_size) throw bundle_error("cannot mmap an empty file");
   const auto size = static_cast<std::size_t>(status.st_size);

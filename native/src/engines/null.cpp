@@ -26,7 +26,7 @@ std::uint32_t crc32(std::string_view bytes, std::uint32_t before = 0) {
     return made;
   }();
   std::uint32_t mark = ~before;
-  for (const unsigned char byte : bytes) mark = table[(mark ^ byte) & 0xFF] ^ mark >> 8;
+  for (const char byte : bytes) mark = table[(mark ^ static_cast<unsigned char>(byte)) & 0xFF] ^ mark >> 8;
   return ~mark;
 }
 
@@ -39,7 +39,7 @@ void put(std::byte* place, const ElementType& type, std::uint64_t number) {
     const auto value = static_cast<float>(number);
     std::memcpy(place, &value, sizeof value);
   } else if (type.held == "float16") {
-    std::uint16_t power = 0;
+    unsigned power = 0;
     while (number >> power > 1) ++power;
     const auto bits = static_cast<std::uint16_t>(number ? (15 + power) << 10 | ((number << (10 - power)) & 0x3FF) : 0);
     std::memcpy(place, &bits, sizeof bits);
@@ -130,7 +130,7 @@ void NullEngine::release(const std::string& submodule) {
 }
 
 std::vector<Tensor> NullEngine::run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
-                                   const Dims& dims) {
+                                    const Dims& dims) {
   const build::Submodule* found = find(submodule);
   if (!found) throw not_loaded(submodule);
   const build::Submodule& module = *found;
@@ -163,8 +163,7 @@ Tensor NullEngine::filled(const std::string& name, std::uint64_t mark, const Dim
   const ElementType& type = *element_type(declared.dtype);
   NewTensor array(type, evaluate_shape(declared.shape, dims));
   const std::uint64_t count = array.bytes() / type.bytes;
-  for (std::uint64_t i = 0; i < count; ++i)
-    put(array.data() + i * type.bytes, type, (i * 2654435761u + mark) % 97);
+  for (std::uint64_t i = 0; i < count; ++i) put(array.data() + i * type.bytes, type, (i * 2654435761u + mark) % 97);
   return array.take();
 }
 

@@ -21,11 +21,11 @@ class NullEngine : public Engine {
   void release(const std::string& submodule) override;
   void reset(std::uint64_t slot, const Dims& dims) override { states_.reset(slot, dims); }
   std::vector<Tensor> run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
-                         const Dims& dims) override;
+                          const Dims& dims) override;
   std::vector<Tensor> run_shared(const std::string& submodule, const Slots& slots, const std::vector<Tensor>& inputs,
                                  const Dims& dims) override;
   Tensor read_rows(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
-                  std::uint64_t begin, std::uint64_t end) override {
+                   std::uint64_t begin, std::uint64_t end) override {
     return states_.read(submodule, slot, state, row, begin, end);
   }
   void write_rows(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,

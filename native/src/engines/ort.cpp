@@ -27,7 +27,7 @@ const ort::MemoryInfo* main_memory() {
 /** Bind memory, as an input or as an output. */
 template <class Bind>
 void put(const Bind& into, ort::IoBinding* binding, const std::string& name, const ElementType& type,
-          const Shape& shape, const std::byte* data) {
+         const Shape& shape, const std::byte* data) {
   const std::vector<std::int64_t> sizes(shape.begin(), shape.end());
   const auto value = ort::made<ort::ValuePtr>(ort::create_tensor_with_data, main_memory(), const_cast<std::byte*>(data),
                                               bytes_of(shape, type.bytes), sizes.data(), sizes.size(), type.onnx);
@@ -68,8 +68,7 @@ void check_interface(const ort::Session* session, const build::Submodule& module
     outputs.insert(state.output);
   }
   check_names("inputs", names_of(session, ort::session_get_input_count, ort::session_get_input_name), inputs, path);
-  check_names("outputs", names_of(session, ort::session_get_output_count, ort::session_get_output_name), outputs,
-              path);
+  check_names("outputs", names_of(session, ort::session_get_output_count, ort::session_get_output_name), outputs, path);
 }
 
 }  // namespace

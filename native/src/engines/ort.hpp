@@ -31,11 +31,11 @@ class OrtEngine : public Engine {
   void release(const std::string& submodule) override;
   void reset(std::uint64_t slot, const Dims& dims) override;
   std::vector<Tensor> run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
-                         const Dims& dims) override;
+                          const Dims& dims) override;
   std::vector<Tensor> run_shared(const std::string& submodule, const Slots& slots, const std::vector<Tensor>& inputs,
                                  const Dims& dims) override;
   Tensor read_rows(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
-                  std::uint64_t begin, std::uint64_t end) override;
+                   std::uint64_t begin, std::uint64_t end) override;
   void write_rows(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
                   std::uint64_t begin, const Tensor& rows) override;
 
@@ -62,8 +62,8 @@ class OrtEngine : public Engine {
     ort::IoBindingPtr binding;
     std::vector<Input> inputs;
     std::vector<Output> outputs;
-    bool has_states = false;  // they are bound as the request has them
-    Dims dims;                // of the last step
+    bool has_states = false;    // they are bound as the request has them
+    Dims dims;                  // of the last step
     std::vector<Shape> shapes;  // of the outputs under `dims`
   };
   struct Loaded {

@@ -79,9 +79,12 @@ void check(Status* status) {
 }
 
 std::string Failure::text() const {
-  static constexpr std::array kNames{"SUCCESS",      "FAIL",           "INVALID_ARGUMENT",  "NO_SUCHFILE",
-                                     "NO_MODEL",     "ENGINE_ERROR",   "RUNTIME_EXCEPTION", "INVALID_PROTOBUF",
-                                     "MODEL_LOADED", "NOT_IMPLEMENTED", "INVALID_GRAPH",    "EP_FAIL"};
+  static constexpr std::array kNames{"SUCCESS",           "FAIL",
+                                     "INVALID_ARGUMENT",  "NO_SUCHFILE",
+                                     "NO_MODEL",          "ENGINE_ERROR",
+                                     "RUNTIME_EXCEPTION", "INVALID_PROTOBUF",
+                                     "MODEL_LOADED",      "NOT_IMPLEMENTED",
+                                     "INVALID_GRAPH",     "EP_FAIL"};
   const auto number = static_cast<std::size_t>(code);
   const char* name = number < kNames.size() ? kNames[number] : "GENERAL ERROR";
   return "[ONNXRuntimeError] : " + std::to_string(code) + " : " + name + " : " + message;

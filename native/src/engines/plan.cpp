@@ -33,8 +33,7 @@ void PlanEngine::load(const std::string& submodule) {
   const build::LibraryFunctions& functions = build_->engine.library->functions.at(submodule);
   const auto weights = weight_tensors(weights_.entries(module, functions.weights));
   const std::string where = folder_ + "/" + plan_file(module.file);
-  for (const Entry& entry : functions.entries)
-    check_function(entries_, module, entry, library->plan(), weights, where);
+  for (const Entry& entry : functions.entries) check_function(entries_, module, entry, library->plan(), weights, where);
   weights_.add(module, functions.weights);
   states_.add(module);
   const std::lock_guard lock(changing_);
@@ -64,7 +63,7 @@ void PlanEngine::release(const std::string& submodule) {
 void PlanEngine::reset(std::uint64_t slot, const Dims&) { states_.reset(slot, build_->dims); }
 
 std::vector<Tensor> PlanEngine::run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
-                                   const Dims& dims) {
+                                    const Dims& dims) {
   const build::Submodule& module = loaded(submodule);
   const Sizes& sizes = entries_.of(module, dims);
   if (inputs.size() != sizes.inputs.size()) throw internal_error(submodule + ": another number of inputs");
@@ -133,7 +132,7 @@ std::vector<Tensor> PlanEngine::step(const build::Submodule& module, const Frame
 }
 
 Tensor PlanEngine::read_rows(const std::string& submodule, std::uint64_t slot, const std::string& state,
-                            std::uint64_t row, std::uint64_t begin, std::uint64_t end) {
+                             std::uint64_t row, std::uint64_t begin, std::uint64_t end) {
   return states_.read(submodule, slot, state, row, begin, end);
 }
 

@@ -32,11 +32,11 @@ class PlanEngine : public Engine {
   void release(const std::string& submodule) override;
   void reset(std::uint64_t slot, const Dims& dims) override;
   std::vector<Tensor> run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
-                         const Dims& dims) override;
+                          const Dims& dims) override;
   std::vector<Tensor> run_shared(const std::string& submodule, const Slots& slots, const std::vector<Tensor>& inputs,
                                  const Dims& dims) override;
   Tensor read_rows(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
-                  std::uint64_t begin, std::uint64_t end) override;
+                   std::uint64_t begin, std::uint64_t end) override;
   void write_rows(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
                   std::uint64_t begin, const Tensor& rows) override;
 
@@ -70,9 +70,9 @@ class PlanEngine : public Engine {
   std::map<std::string, std::shared_ptr<Library>> libraries_;
   Weights<std::shared_ptr<std::byte>> weights_;
   States states_;
-  std::map<InputKey, std::vector<Pages>> inputs_;  // the same for every slot: one step runs at a time
-  std::map<CallKey, Frame> calls_;                 // for good: a function with all its arguments, for one slot
-  std::map<InputKey, Frame> shared_;               // steps of several requests, which are pointed to their states
+  std::map<InputKey, std::vector<Pages>> inputs_;      // the same for every slot: one step runs at a time
+  std::map<CallKey, Frame> calls_;                     // for good: a function with all its arguments, for one slot
+  std::map<InputKey, Frame> shared_;                   // steps of several requests, which are pointed to their states
   std::map<SlotKey, std::vector<std::byte*>> places_;  // where states lie, in the order of parameters
   mutable std::mutex changing_;  // held where these maps are looked at; their entries stay where they are
 };

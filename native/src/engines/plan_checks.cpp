@@ -18,8 +18,8 @@ std::string difference(const std::string& name, const std::vector<Found>& found,
     return name + ": " + std::to_string(found.size()) + ", the build has " + std::to_string(right.size());
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found[i].dtype == right[i].dtype && found[i].shape == right[i].shape) continue;
-    return name + "[" + std::to_string(i) + "]: " + type_text(found[i].dtype, found[i].shape) +
-           ", the build has " + type_text(right[i].dtype, right[i].shape);
+    return name + "[" + std::to_string(i) + "]: " + type_text(found[i].dtype, found[i].shape) + ", the build has " +
+           type_text(right[i].dtype, right[i].shape);
   }
   return "";
 }

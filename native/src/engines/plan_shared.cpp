@@ -58,8 +58,9 @@ std::optional<std::vector<Operand>> of_row(const KernelPlan& plan, const KernelC
 std::optional<std::vector<KernelUse>> shared_calls(const KernelPlan& plan, const KernelFunction& one,
                                                    const KernelFunction& many, const Range& states,
                                                    std::uint64_t count) {
-  const bool gives_states = std::ranges::any_of(
-      many.outputs, [&](const kernel_plan::KernelOutput& output) { return is_state(output.place, states); });
+  const bool gives_states = std::ranges::any_of(many.outputs, [&](const kernel_plan::KernelOutput& output) {
+    return is_state(output.place, states);
+  });
   if (one.calls.size() != many.calls.size() || gives_states) return {};
   std::vector<KernelUse> uses;
   for (std::size_t i = 0; i < one.calls.size(); ++i) {

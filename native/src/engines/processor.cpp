@@ -82,9 +82,8 @@ void check_processor(const build::LibraryOptions& options, const std::string& pa
   for (const std::string& name : options.needs)
     if (!features.empty() && !features.contains(name)) missing.push_back(name);
   if (missing.empty()) return;
-  throw bundle_error(
-      "the library uses " + joined(missing, ", ") + ", which this processor has not", path,
-      std::string(kLeast) + " the device in devices.yaml, or `target: ort`, and compile again");
+  throw bundle_error("the library uses " + joined(missing, ", ") + ", which this processor has not", path,
+                     std::string(kLeast) + " the device in devices.yaml, or `target: ort`, and compile again");
 }
 
 }  // namespace partc::engines

@@ -133,7 +133,7 @@ const StateView& States::find(const std::string& submodule, std::uint64_t slot, 
 }
 
 Tensor States::read(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
-                   std::uint64_t begin, std::uint64_t end) const {
+                    std::uint64_t begin, std::uint64_t end) const {
   return rows_of(find(submodule, slot, state), row, begin, end);
 }
 

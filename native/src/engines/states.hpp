@@ -12,8 +12,8 @@ sequence are `[positions, heads, d]`, whatever the layout inside.
 #include <vector>
 
 #include "engines/memory.hpp"
-#include "format/tensor.hpp"
 #include "format/build.hpp"
+#include "format/tensor.hpp"
 
 namespace partc::engines {
 
@@ -61,7 +61,7 @@ class States {
 
   /** See `rows_of`; throws a run error: as there, or there is no such state. */
   Tensor read(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
-             std::uint64_t begin, std::uint64_t end) const;
+              std::uint64_t begin, std::uint64_t end) const;
   /** See `put_rows`; throws as above. */
   void write(const std::string& submodule, std::uint64_t slot, const std::string& state, std::uint64_t row,
              std::uint64_t begin, const Tensor& rows);

@@ -1,9 +1,9 @@
 /** What libraries of kernels may leave open: `targets/tvm/link.py` lets no other names through. */
+#include <unistd.h>
+
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <unistd.h>
-
 #include <map>
 #include <string_view>
 
@@ -25,6 +25,7 @@ using TwoFloat = float (*)(float, float);
 
 }  // namespace
 
+// clang-format off
 #define PARTC_ONE(name) {#name, address(One{::name})}, {#name "f", address(OneFloat{::name##f})}
 #define PARTC_TWO(name) {#name, address(Two{::name})}, {#name "f", address(TwoFloat{::name##f})}
 
@@ -50,6 +51,7 @@ void* supplied(std::string_view symbol) {
       {"sincos", address(&::sincos)},
       {"sincosf", address(&::sincosf)},
   };
+  // clang-format on
   const auto found = table.find(symbol);
   return found == table.end() ? nullptr : found->second;
 }

@@ -119,7 +119,8 @@ std::string prompt_steps_problem(const Model& model) {
     before = rows;
   }
   // So sums of costs stay below 2**64.
-  const bool are_small = std::ranges::all_of(model.prompt_steps, [](const auto& size) { return size.second < 1u << 30; });
+  const bool are_small =
+      std::ranges::all_of(model.prompt_steps, [](const auto& size) { return size.second < 1u << 30; });
   return are_small ? "" : "expected costs below 2**30";
 }
 
@@ -159,7 +160,8 @@ void check_build(const Build& build, const std::string& where) {
 }
 
 bool is_inside(std::string_view name) {
-  if (name.empty() || name.starts_with('/') || name.find('\\') != name.npos || name.find('\0') != name.npos) return false;
+  if (name.empty() || name.starts_with('/') || name.find('\\') != name.npos || name.find('\0') != name.npos)
+    return false;
   bool has_parts = false;
   while (!name.empty()) {
     const std::size_t end = std::min(name.find('/'), name.size());

@@ -115,10 +115,10 @@ std::uint64_t evaluate(const Size& size, const Dims& dims) {
   const std::string& text = std::get<std::string>(size);
   if (const std::uint64_t* known = dims.find(text)) return *known;
   const Integer found = Expression(text, [&](std::string_view name) -> Integer {
-    const std::uint64_t* known = dims.find(std::string(name));
-    if (known == nullptr) throw run_error("the size of '" + std::string(name) + "' is not known");
-    return *known;
-  }).whole();
+                          const std::uint64_t* known = dims.find(std::string(name));
+                          if (known == nullptr) throw run_error("the size of '" + std::string(name) + "' is not known");
+                          return *known;
+                        }).whole();
   if (found < 0) throw run_error("not a size: " + in_quotes(text, MOST_SHOWN) + " is below 0, or too large");
   return static_cast<std::uint64_t>(found);
 }

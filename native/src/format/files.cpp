@@ -43,9 +43,10 @@ Error no_bundle(const std::string& folder) {
 }
 
 Error damaged(const std::string& path) {
-  return bundle_error("the file is damaged: its SHA-256 is not that of " + std::string(BUILD_FILE), path,
-                      "copy the device folder again; if the build has it so, compile again: partc compile MODEL --target "
-                      "DEVICES --no-cache");
+  return bundle_error(
+      "the file is damaged: its SHA-256 is not that of " + std::string(BUILD_FILE), path,
+      "copy the device folder again; if the build has it so, compile again: partc compile MODEL --target "
+      "DEVICES --no-cache");
 }
 
 /// Names of all files below a folder, without those that are sealed by themselves; links are refused.
@@ -110,7 +111,8 @@ void verify_files(const std::string& folder, const Map<std::string, build::FileE
   for (const auto& [name, entry] : files) listed.insert(name);
   for (const std::string& name : there) {
     if (!listed.contains(name)) {
-      throw bundle_error("not a part of this bundle", path_in(folder, name), std::string("remove it, or ") + kRecompile);
+      throw bundle_error("not a part of this bundle", path_in(folder, name),
+                         std::string("remove it, or ") + kRecompile);
     }
   }
   for (const std::string& name : listed) {

@@ -34,8 +34,7 @@ class Reader {
     const auto line = 1 + std::ranges::count(before, '\n');
     const std::size_t start = before.rfind('\n') + 1;  // npos + 1 is 0
     const std::size_t column = 1 + characters(before.substr(start));
-    return recompile("not valid JSON: " + what,
-                     where_ + ":" + std::to_string(line) + ":" + std::to_string(column));
+    return recompile("not valid JSON: " + what, where_ + ":" + std::to_string(line) + ":" + std::to_string(column));
   }
 
   static bool is_space(char letter) { return letter == ' ' || letter == '\n' || letter == '\r' || letter == '\t'; }

@@ -95,8 +95,8 @@ class Memory {
   std::string cannot_read(const Place& place, const Tensor& tensor) const {
     if (place.room == "arena") {
       const auto found = held_.find(place.at);
-      const bool is_there = found != held_.end() && found->second.end == place.at + bytes(tensor) &&
-                            found->second.dtype == tensor.dtype;
+      const bool is_there =
+          found != held_.end() && found->second.end == place.at + bytes(tensor) && found->second.dtype == tensor.dtype;
       if (is_there) return "";
       return "nothing has written " + type_text(tensor) + " to offset " + std::to_string(place.at) + " of the arena";
     }
@@ -177,15 +177,18 @@ std::string launch_problem(const Kernel& kernel, const KernelLaunch& launch) {
     return ".block: " + std::to_string(threads) + " threads, a block has " + std::to_string(MOST_THREADS) + " at most";
   }
   const std::size_t count = kernel.parameters.size();
-  const bool are_there = std::ranges::all_of(launch.arguments, [&](std::uint64_t argument) { return argument < count; });
+  const bool are_there =
+      std::ranges::all_of(launch.arguments, [&](std::uint64_t argument) { return argument < count; });
   return are_there ? "" : ".arguments: the kernel has " + std::to_string(count) + " parameters";
 }
 
 /// Why these launches are not those of the kernels; empty where they are.
 std::string launches_problem(const Map<std::string, Kernel>& kernels, const Launches& launches) {
   std::set<std::string> alone;
-  for (const auto& [name, kernel] : kernels) if (!launches.contains(name)) alone.insert(name);
-  for (const auto& [name, own] : launches) if (!kernels.contains(name)) alone.insert(name);
+  for (const auto& [name, kernel] : kernels)
+    if (!launches.contains(name)) alone.insert(name);
+  for (const auto& [name, own] : launches)
+    if (!kernels.contains(name)) alone.insert(name);
   if (!alone.empty()) return "launches: " + in_quotes(*alone.begin()) + " is not there and among the kernels";
   for (const auto& [name, own] : launches) {
     if (own.empty()) return "launches." + name + ": there is none";

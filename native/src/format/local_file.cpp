@@ -26,7 +26,7 @@ Error unreadable(const std::string& path, int number) {
 LocalFile::LocalFile(std::string path) : path_(std::move(path)) {
   file_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (file_ < 0) throw unreadable(path_, errno);
-  struct stat status{};
+  struct stat status {};
   const bool is_plain = fstat(file_, &status) == 0 && S_ISREG(status.st_mode);
   if (!is_plain || status.st_nlink > 1) {
     close(file_);

@@ -1,4 +1,5 @@
-// A set of cases for std::visit: all kinds of a variant must be among them, or it does not compile.
+// Matching of variants by kind, as Python's `match` with `assert_never`: what is visited with a `Match` of named kinds
+// does not compile once the variant has a kind more.
 #pragma once
 
 #include <concepts>
@@ -6,7 +7,7 @@
 
 namespace partc {
 
-/// A set of cases.
+/// A set of cases for std::visit.
 template <class... Cases>
 struct Match : Cases... {
   using Cases::operator()...;
@@ -14,8 +15,8 @@ struct Match : Cases... {
 template <class... Cases>
 Match(Cases...) -> Match<Cases...>;  // which newer compilers deduce themselves
 
-/// Kinds that a case handles alike.
-template <class Kind, class... Kinds>
-concept OneOf = (std::same_as<std::remove_cvref_t<Kind>, Kinds> || ...);
+/// One of several kinds, which one case handles alike: `[](const OneOf<Hello, Welcome> auto&) {}`.
+template <class T, class... Kinds>
+concept OneOf = (std::same_as<std::remove_cvref_t<T>, Kinds> || ...);
 
 }  // namespace partc

@@ -28,7 +28,7 @@ void check(const Sampling& sampling) {
 }
 
 Problem problem_of(const partc::Error& error) {
-  const std::string cause = error.kind == ErrorKind::run ? error.cause
+  const std::string cause = error.kind == ErrorKind::run      ? error.cause
                             : error.kind == ErrorKind::bundle ? "input"
                                                               : "bug";
   return {cause, error.message, unless_empty(error.where), unless_empty(error.hint)};

@@ -4,32 +4,37 @@
 #include <set>
 
 #include "format/facts.gen.hpp"
+#include "format/match.hpp"
 
 namespace partc::program {
 
 Names reads(const Instruction& instruction) {
-  return std::visit(Match{[](const Run& item) { return item.inputs; },
-                          [](const Send& item) { return item.values; },
-                          [](const Sample& item) { return Names{item.logits}; },
-                          [](const Add& item) { return item.terms; },
-                          [](const Cut& item) { return Names{item.whole}; },
-                          [](const Join& item) { return item.parts; },
-                          [](const Emit& item) { return item.values; },
-                          [](const Keep& item) { return item.values; },
-                          [](const Recv&) { return Names{}; }},
+  return std::visit(Match{
+                        [](const Run& item) { return item.inputs; },
+                        [](const Send& item) { return item.values; },
+                        [](const Sample& item) { return Names{item.logits}; },
+                        [](const Add& item) { return item.terms; },
+                        [](const Cut& item) { return Names{item.whole}; },
+                        [](const Join& item) { return item.parts; },
+                        [](const Emit& item) { return item.values; },
+                        [](const Keep& item) { return item.values; },
+                        [](const Recv&) { return Names{}; },
+                    },
                     instruction);
 }
 
 Names writes(const Instruction& instruction) {
-  return std::visit(Match{[](const Recv& item) { return item.values; },
-                          [](const Run& item) { return item.outputs; },
-                          [](const Sample& item) { return Names{item.token}; },
-                          [](const Add& item) { return Names{item.total}; },
-                          [](const Cut& item) { return item.parts; },
-                          [](const Join& item) { return Names{item.whole}; },
-                          [](const Send&) { return Names{}; },
-                          [](const Emit&) { return Names{}; },
-                          [](const Keep&) { return Names{}; }},
+  return std::visit(Match{
+                        [](const Recv& item) { return item.values; },
+                        [](const Run& item) { return item.outputs; },
+                        [](const Sample& item) { return Names{item.token}; },
+                        [](const Add& item) { return Names{item.total}; },
+                        [](const Cut& item) { return item.parts; },
+                        [](const Join& item) { return Names{item.whole}; },
+                        [](const Send&) { return Names{}; },
+                        [](const Emit&) { return Names{}; },
+                        [](const Keep&) { return Names{}; },
+                    },
                     instruction);
 }
 
@@ -68,15 +73,17 @@ Program tokenless(const Program& program) {
   };
   Program found;
   for (const Instruction& item : program) {
-    const bool is_of_tokens = std::visit(Match{[](const Sample&) { return true; },
-                                               [](const Emit&) { return true; },
-                                               [&](const Send& send) { return are_tokens(send.values); },
-                                               [&](const Recv& recv) { return are_tokens(recv.values); },
-                                               [](const Add&) { return false; },
-                                               [](const Cut&) { return false; },
-                                               [](const Join&) { return false; },
-                                               [](const Run&) { return false; },
-                                               [](const Keep&) { return false; }},
+    const bool is_of_tokens = std::visit(Match{
+                                             [](const Sample&) { return true; },
+                                             [](const Emit&) { return true; },
+                                             [&](const Send& send) { return are_tokens(send.values); },
+                                             [&](const Recv& recv) { return are_tokens(recv.values); },
+                                             [](const Add&) { return false; },
+                                             [](const Cut&) { return false; },
+                                             [](const Join&) { return false; },
+                                             [](const Run&) { return false; },
+                                             [](const Keep&) { return false; },
+                                         },
                                          item);
     if (!is_of_tokens) found.push_back(item);
   }

@@ -8,8 +8,6 @@
 #include <variant>
 #include <vector>
 
-#include "format/match.hpp"
-
 namespace partc::program {
 
 using Names = std::vector<std::string>;

@@ -68,7 +68,8 @@ Fault message_fault(const Programs& programs) {
     for (const std::string& value : travel.values) arrivals[{travel.receiver, value}] += 1;
   }
   for (const auto& [arrival, times] : arrivals) {
-    if (times > 1) return {arrival.first, "is sent " + in_quotes(arrival.second) + " " + std::to_string(times) + " times"};
+    if (times > 1)
+      return {arrival.first, "is sent " + in_quotes(arrival.second) + " " + std::to_string(times) + " times"};
   }
   return {};
 }
@@ -204,7 +205,8 @@ std::string device_fault(const Program& program, std::set<std::string> given, co
   return "";
 }
 
-Dims dims_of_call(const std::vector<const build::TensorType*>& own, const std::vector<Shape>& shapes, const Dims& dims) {
+Dims dims_of_call(const std::vector<const build::TensorType*>& own, const std::vector<Shape>& shapes,
+                  const Dims& dims) {
   Dims found = dims;
   for (std::size_t at = 0; at < own.size(); ++at) {
     for (std::size_t axis = 0; axis < own[at]->shape.size(); ++axis) {

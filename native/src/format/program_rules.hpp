@@ -4,9 +4,9 @@
 #include <set>
 #include <string>
 
-#include "format/map.hpp"
 #include "format/build.gen.hpp"
 #include "format/dims.hpp"
+#include "format/map.hpp"
 #include "format/program.hpp"
 
 namespace partc::program {

@@ -4,6 +4,7 @@
 
 #include "errors.hpp"
 #include "format/json.hpp"
+#include "format/match.hpp"
 #include "format/patterns.hpp"
 #include "format/program.hpp"
 #include "format/text.hpp"
@@ -31,7 +32,8 @@ class Line {
   std::string name(const std::string& what = "a name") {
     const std::string token = take(what);
     if (token.starts_with('"')) return unquoted(token);
-    if (!std::ranges::all_of(token, is_bare) || token == "->") throw error(what + " expected before " + in_quotes(token));
+    if (!std::ranges::all_of(token, is_bare) || token == "->")
+      throw error(what + " expected before " + in_quotes(token));
     return token;
   }
   void literal(const std::string& text) {
@@ -168,7 +170,8 @@ Instruction parse_line(Line& line) {
   }
   if (word == "emit") return Emit{line.names()};
   if (word == "keep") return Keep{line.names()};
-  throw line.error("unknown instruction " + in_quotes(word), "one of recv, run, send, sample, add, cut, join, emit, keep");
+  throw line.error("unknown instruction " + in_quotes(word),
+                   "one of recv, run, send, sample, add, cut, join, emit, keep");
 }
 
 std::string print_name(const std::string& name) {
@@ -200,24 +203,26 @@ Program parse_program(std::string_view text, const std::string& where) {
 
 std::string print_instruction(const Instruction& instruction) {
   return std::visit(
-      Match{[](const Recv& item) { return "recv " + print_names(item.values) + " from " + item.device; },
-            [](const Run& item) {
-              return "run " + print_name(item.submodule) + " (" + print_names(item.inputs) + ") -> (" +
-                     print_names(item.outputs) + ")";
-            },
-            [](const Send& item) { return "send " + print_names(item.values) + " to " + item.device; },
-            [](const Sample& item) { return "sample " + print_name(item.logits) + " -> " + print_name(item.token); },
-            [](const Add& item) { return "add " + print_names(item.terms) + " -> " + print_name(item.total); },
-            [](const Cut& item) {
-              return "cut " + print_name(item.whole) + " -> " + print_names(item.parts) + " along " +
-                     std::to_string(item.axis);
-            },
-            [](const Join& item) {
-              return "join " + print_names(item.parts) + " -> " + print_name(item.whole) + " along " +
-                     std::to_string(item.axis);
-            },
-            [](const Emit& item) { return "emit " + print_names(item.values); },
-            [](const Keep& item) { return "keep " + print_names(item.values); }},
+      Match{
+          [](const Recv& item) { return "recv " + print_names(item.values) + " from " + item.device; },
+          [](const Run& item) {
+            return "run " + print_name(item.submodule) + " (" + print_names(item.inputs) + ") -> (" +
+                   print_names(item.outputs) + ")";
+          },
+          [](const Send& item) { return "send " + print_names(item.values) + " to " + item.device; },
+          [](const Sample& item) { return "sample " + print_name(item.logits) + " -> " + print_name(item.token); },
+          [](const Add& item) { return "add " + print_names(item.terms) + " -> " + print_name(item.total); },
+          [](const Cut& item) {
+            return "cut " + print_name(item.whole) + " -> " + print_names(item.parts) + " along " +
+                   std::to_string(item.axis);
+          },
+          [](const Join& item) {
+            return "join " + print_names(item.parts) + " -> " + print_name(item.whole) + " along " +
+                   std::to_string(item.axis);
+          },
+          [](const Emit& item) { return "emit " + print_names(item.values); },
+          [](const Keep& item) { return "keep " + print_names(item.values); },
+      },
       instruction);
 }
 

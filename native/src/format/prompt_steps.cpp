@@ -28,7 +28,8 @@ std::vector<std::uint64_t> steps_of(std::uint64_t width, const StepSizes& sizes)
 
 std::uint64_t most_steps(std::uint64_t width, const StepSizes& sizes) {
   std::uint64_t most = 1 + width / sizes.back().first;
-  for (std::size_t at = 1; at < sizes.size(); ++at) most += (sizes[at].first + sizes[at - 1].first - 1) / sizes[at - 1].first;
+  for (std::size_t at = 1; at < sizes.size(); ++at)
+    most += (sizes[at].first + sizes[at - 1].first - 1) / sizes[at - 1].first;
   return most;
 }
 

@@ -78,7 +78,8 @@ class FieldReader {
     item = get<std::string>(value, "str");
     check_length(limits, [&] { return characters(item); });
     if (limits.pattern != nullptr && !limits.pattern(item)) throw wrong("another form of text");
-    if (!limits.one_of.empty() && !is_word_of(item, limits.one_of)) throw wrong("one of: " + std::string(limits.one_of));
+    if (!limits.one_of.empty() && !is_word_of(item, limits.one_of))
+      throw wrong("one of: " + std::string(limits.one_of));
   }
   void read(const Value& value, Bytes& item, const Limits& limits) {
     if (source_ == Source::json) {
@@ -243,8 +244,7 @@ class FieldReader::Fields {
     Names known;
     fields(known, item);
     for (const auto& [key, value] : *object_)
-      if (!known.names.contains(key))
-        throw reader_.complaint("object contains unknown field `" + key + "`");
+      if (!known.names.contains(key)) throw reader_.complaint("object contains unknown field `" + key + "`");
   }
 
  private:

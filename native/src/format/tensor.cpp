@@ -54,7 +54,8 @@ Tensor part_of(const Tensor& whole, std::uint64_t axis, std::uint64_t begin, std
   }
   std::string copy;
   copy.reserve(bytes * blocks.count);
-  for (std::uint64_t at = 0; at < blocks.count; ++at) copy += whole.bytes.text().substr(at * blocks.bytes + first, bytes);
+  for (std::uint64_t at = 0; at < blocks.count; ++at)
+    copy += whole.bytes.text().substr(at * blocks.bytes + first, bytes);
   part.bytes = Frame::copy(copy);
   return part;
 }

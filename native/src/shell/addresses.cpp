@@ -48,10 +48,10 @@ std::string interface_towards(const addrinfo& place) {
   sockaddr_storage own{};
   socklen_t size = sizeof own;
   char host[NI_MAXHOST] = "";
-  const bool is_found = connect(probe, place.ai_addr, place.ai_addrlen) == 0 &&
-                        getsockname(probe, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
-                        getnameinfo(reinterpret_cast<sockaddr*>(&own), size, host, sizeof host, nullptr, 0,
-                                    NI_NUMERICHOST) == 0;
+  const bool is_found =
+      connect(probe, place.ai_addr, place.ai_addrlen) == 0 &&
+      getsockname(probe, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+      getnameinfo(reinterpret_cast<sockaddr*>(&own), size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0;
   close(probe);
   return is_found ? host : "";
 }
@@ -101,8 +101,7 @@ std::string listen_address(const Role& role, const Settings& settings) {
   if (!settings.listen.empty()) return settings.listen;
   if (const auto& address = role.placement.addresses.at(role.device()); address && !address->empty()) return *address;
   if (settings.stdio) return "127.0.0.1:0";
-  throw run_error("where shall this device listen?", role.device(),
-                  "--listen HOST:PORT, or `address` in devices.yaml");
+  throw run_error("where shall this device listen?", role.device(), "--listen HOST:PORT, or `address` in devices.yaml");
 }
 
 std::map<std::string, std::string> known_addresses(const Role& role, const std::map<std::string, std::string>& given) {

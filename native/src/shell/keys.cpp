@@ -5,9 +5,9 @@
 #include <cerrno>
 #include <cstring>
 
-#include "format/local_file.hpp"
 #include "errors.hpp"
 #include "format/json.hpp"
+#include "format/local_file.hpp"
 
 namespace partc::shell {
 namespace {
@@ -23,7 +23,7 @@ Error no_key_file(const std::string& path, const std::string& expected) {
 /** The rights of a file that is no link and does not lie in one. */
 mode_t rights(const std::string& folder, const std::string& path) {
   for (const std::string& place : {folder, path}) {
-    struct stat found{};
+    struct stat found {};
     if (lstat(place.c_str(), &found) != 0) throw bundle_error("the keys are missing", path, kRemedy);
     if (S_ISLNK(found.st_mode)) throw bundle_error("a symbolic link has no place among keys", path, kRemedy);
     if (place == path) return found.st_mode;

@@ -13,9 +13,9 @@ namespace partc::shell {
 namespace {
 
 constexpr std::uint64_t kHeaderBytes = 4096;
-constexpr std::uint64_t kIntBytes = 9;                  // the longest msgpack integer
-constexpr std::uint64_t kAddressBytes = 4 * 300 + 16;   // an address, which has at most 300 characters
-constexpr std::uint64_t kResumptionBytes = 512;         // more than a `Resumption`, without its positions
+constexpr std::uint64_t kIntBytes = 9;                 // the longest msgpack integer
+constexpr std::uint64_t kAddressBytes = 4 * 300 + 16;  // an address, which has at most 300 characters
+constexpr std::uint64_t kResumptionBytes = 512;        // more than a `Resumption`, without its positions
 
 std::uint64_t name_bytes(const std::string& name) { return 4 * characters(name); }
 
@@ -62,7 +62,8 @@ std::uint64_t header_limit(const Role& role) {
 
 std::uint64_t frame_limit(const Role& role) {
   std::set<std::string> names;
-  for (const auto& [name, submodule] : role.submodules) names.insert(submodule->inputs.begin(), submodule->inputs.end());
+  for (const auto& [name, submodule] : role.submodules)
+    names.insert(submodule->inputs.begin(), submodule->inputs.end());
   if (role.is_source()) {
     for (const auto* ports : {&role.inputs, &role.outputs})
       for (const auto& [name, type] : *ports) names.insert(name);

@@ -8,8 +8,8 @@
 #include <new>
 #include <utility>
 
-#include "errors.hpp"
 #include "engines/huge_pages.hpp"
+#include "errors.hpp"
 #include "format/files.hpp"
 
 namespace partc::shell {
@@ -149,8 +149,9 @@ Loader::Outcome Loader::loaded(const core::Load& load) {
 }
 
 Error Loader::no_memory() const {
-  return run_error("there is not enough memory", role_->device(),
-                   "end other programs, or compile again: with less `memory` for this device, or a smaller max_sequence");
+  return run_error(
+      "there is not enough memory", role_->device(),
+      "end other programs, or compile again: with less `memory` for this device, or a smaller max_sequence");
 }
 
 std::set<std::string> Loader::files_of(const std::vector<std::string>& submodules) const {

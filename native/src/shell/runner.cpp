@@ -11,6 +11,7 @@
 #include "errors.hpp"
 #include "format/files.hpp"
 #include "format/json.hpp"
+#include "format/match.hpp"
 #include "format/text.hpp"
 #include "shell/addresses.hpp"
 #include "shell/clock.hpp"
@@ -150,13 +151,15 @@ std::optional<double> Runner::timeout() const {
 // -- events into the core
 
 void Runner::take(Event event) {
-  std::visit(partc::Match{[this](Input& input) { take(input); },
-                         [this](core::Connected& connected) {
-                           const std::string towards = transport_->address_of(connected.peer);
-                           connected.address = address_towards(towards, address_, settings_.advertise);
-                           on(std::move(connected));
-                         },
-                         [this](auto& other) { on(std::move(other)); }},
+  std::visit(Match{
+                 [this](Input& input) { take(input); },
+                 [this](core::Connected& connected) {
+                   const std::string towards = transport_->address_of(connected.peer);
+                   connected.address = address_towards(towards, address_, settings_.advertise);
+                   on(std::move(connected));
+                 },
+                 [this](auto& other) { on(std::move(other)); },
+             },
              event);
 }
 

@@ -9,18 +9,16 @@
 namespace partc::shell {
 namespace {
 
-constexpr double kAwayS = 0.018;  // the time for which the loop goes without anybody: the promise is 20 ms
+constexpr double kAwayS = 0.018;    // the time for which the loop goes without anybody: the promise is 20 ms
 constexpr double kUnsentS = 0.001;  // the same while a message leaves, so that its link does not stand idle
 constexpr double kHere = -1.0;
 
 }  // namespace
 
 Standby::Standby(std::function<void()> turn, std::function<bool()> hurries)
-    : turn_(std::move(turn)),
-      hurries_(std::move(hurries)),
-      pause_(kAwayS),
-      away_since_(kHere),
-      thread_([this] { look_after(); }) {}
+    : turn_(std::move(turn)), hurries_(std::move(hurries)), pause_(kAwayS), away_since_(kHere), thread_([this] {
+        look_after();
+      }) {}
 
 Standby::~Standby() {
   ended_ = true;

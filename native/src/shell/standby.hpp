@@ -47,7 +47,7 @@ class Standby {
 
   std::function<void()> turn_;
   std::function<bool()> hurries_;
-  std::binary_semaphore owned_{0};  // who holds it may work the loop
+  std::binary_semaphore owned_{0};      // who holds it may work the loop
   std::counting_semaphore<> hurry_{0};  // shortens the sleep under way
   std::atomic<double> pause_;
   std::atomic<double> away_since_;  // below 0: the owner is here

@@ -48,9 +48,7 @@ struct Doing {
     });
   }
   Answer operator()(core::Draw& task) const {
-    return tried([&] {
-      return timed([&] { return core::drawn(task); });
-    });
+    return tried([&] { return timed([&] { return core::drawn(task); }); });
   }
   Answer operator()(core::Reset& task) const {
     engine.reset(task.slot, task.dims);

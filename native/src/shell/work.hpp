@@ -13,8 +13,8 @@
 
 namespace partc::shell {
 
-using Task = std::variant<core::Compute, core::Draw, core::Reset, core::ReadRows, core::WriteRows, core::Release,
-                          core::Load>;
+using Task =
+    std::variant<core::Compute, core::Draw, core::Reset, core::ReadRows, core::WriteRows, core::Release, core::Load>;
 
 /** Commands for the engine, first in first out: rows are read after the step that was commanded before.
 

@@ -71,7 +71,7 @@ int main(int count, char** words) try {
   const Object settings = read_json_object(words[3], "the settings");
   const auto transport = shell::make_transport(shell::load_device_keys(words[1]), 1 << 30, 5.0, FRAME_LIMIT);
   const messages::AnyMessage message = decode(from_hex(*settings.at("header").as<std::string>()), FRAME_LIMIT);
-  const Frame frame = Frame::copy(std::string(number(settings, "bytes"), 'x'));
+  const Frame frame = Frame::copy(std::string(static_cast<std::size_t>(number(settings, "bytes")), 'x'));
   const std::int64_t hops = number(settings, "hops"), warm = hops / 5;
   const double compute_s = 1e-6 * static_cast<double>(number(settings, "compute_us"));
   const bool begins = *settings.at("begins").as<bool>();

@@ -1,12 +1,12 @@
 /** spin_wait LOOK_US: rounds of 2 ms of computing and a wait of 2 ms for a message, in a world where a look that finds
 nothing takes LOOK_US. A line for each round: how long the wait was beyond the 2 ms, in microseconds, and how many looks it
 took; sleeping takes 100 us longer than it was to. */
+#include "shell/spin_wait.hpp"
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-
-#include "shell/spin_wait.hpp"
 
 using namespace partc::shell;
 

@@ -1,12 +1,13 @@
 /** standby UNSENT: how often the loop is worked while its owner computes for 100 ms; in the first UNSENT of these turns a
 message is still on its way out. A line: the turns, and the milliseconds until the last turn of those. */
+#include "shell/standby.hpp"
+
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <thread>
 
 #include "shell/clock.hpp"
-#include "shell/standby.hpp"
 
 using namespace partc::shell;
 

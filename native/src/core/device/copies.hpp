@@ -42,7 +42,9 @@ class Copies {
   /// Take a part of a sub-module that this device keeps a copy of and `owner` runs, in the placement in force.
   void take(const std::string& owner, const messages::Rows& rows, const Tensor& array);
   /// The copy of a request's rows; null: there is none.
-  const Copy* of(std::uint64_t request, const std::string& submodule) const { return copies_.find({request, submodule}); }
+  const Copy* of(std::uint64_t request, const std::string& submodule) const {
+    return copies_.find({request, submodule});
+  }
   /// A request is over.
   void close(std::uint64_t request);
   /// Another placement is in force: owners send everything again, to whom it says.

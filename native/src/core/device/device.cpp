@@ -31,7 +31,8 @@ Frames frames_of(const Tensors& values) {
 Device::Device(RolePtr role, const Start& start, double now) : parts_(std::move(role), start, now), inbox_(parts_) {}
 
 Due Device::deadline() const {
-  return soonest({parts_.links.incoming.due(), parts_.transfer.fetches.due(), parts_.preparation.due(), parts_.source ? parts_.source->due() : Due()});
+  return soonest({parts_.links.incoming.due(), parts_.transfer.fetches.due(), parts_.preparation.due(),
+                  parts_.source ? parts_.source->due() : Due()});
 }
 
 std::vector<Command> Device::on(const Event& event, double now) {
@@ -131,7 +132,8 @@ Source& Device::own_source() {
 void Device::take(const Event& event, double now, Actions& out) {
   std::visit(Match{[&](const Received& item) {
                      const std::optional<Greeting> greeting = parts_.links.callers.greeting(item);
-                     if (parts_.source && greeting) parts_.links.first_request = parts_.source->first_request(greeting->hello);
+                     if (parts_.source && greeting)
+                       parts_.links.first_request = parts_.source->first_request(greeting->hello);
                      parts_.links.received(item, now, out);
                    },
                    [&](const Computed& item) {
@@ -141,8 +143,7 @@ void Device::take(const Event& event, double now, Actions& out) {
                      parts_.requests.computed(item.values, item.seconds, now, out);
                    },
                    [&](const ComputeFailed& item) { parts_.requests.failed(item.error, out); },
-                   [&](const SensorsRead& item) { parts_.monitor.read(item.readings, out); },
-                   [&](const Tick&) {},
+                   [&](const SensorsRead& item) { parts_.monitor.read(item.readings, out); }, [&](const Tick&) {},
                    [&](const RowsRead& item) { parts_.transfer.offers.read(item.rows, out); },
                    [&](const Loaded&) { loaded(now, out); },
                    [&](const LoadFailed& item) { parts_.preparation.failed(item.error, out); },
@@ -155,10 +156,12 @@ void Device::take(const Event& event, double now, Actions& out) {
 
 void Device::take_rest(double now, Actions& out) {
   if (parts_.source) {
-    if (parts_.source->schedule.deadlines.are_due(now)) parts_.source->schedule.deadlines.patience.answered(parts_.role->device(), parts_.pong(0), now);
+    if (parts_.source->schedule.deadlines.are_due(now))
+      parts_.source->schedule.deadlines.patience.answered(parts_.role->device(), parts_.pong(0), now);
     parts_.source->catch_up(now, out);
   }
-  if (parts_.links.incoming.due() && now >= *parts_.links.incoming.due()) parts_.links.incoming.acknowledgements(now, out);
+  if (parts_.links.incoming.due() && now >= *parts_.links.incoming.due())
+    parts_.links.incoming.acknowledgements(now, out);
   if (parts_.transfer.offers.has_waiting()) parts_.transfer.offers.stepped(out);
   if (!parts_.role->mirrored.empty()) parts_.transfer.offers.mirror(out);
   if (parts_.preparation.is_fetching()) {

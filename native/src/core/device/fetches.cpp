@@ -49,7 +49,7 @@ std::vector<messages::Held> Fetches::held() const {
 }
 
 void Fetches::came(const std::string& peer, const messages::Rows& rows, const Frames& frames, double now,
-                    Actions& out) {
+                   Actions& out) {
   Fetch* fetch = fetches_.find({rows.request, rows.submodule});
   if (fetch == nullptr || rows.epoch != epoch_ || rows.begin != fetch->have || rows.part != fetch->part) return;
   if (peer != fetch->holder || fetch->exact) return;
@@ -91,12 +91,13 @@ void Fetches::forget() {
 }
 
 void Fetches::fetch(const messages::Reached& reached, const std::string& submodule, const messages::Prepare& message,
-                     double now, Actions& out) {
+                    double now, Actions& out) {
   const Key key{reached.request, submodule};
   const Fetch* known = fetches_.find(key);
   const std::vector<build::State>& states = role->submodules.at(submodule)->states;
   const bool rewritten = role->rewrites(submodule);
-  const bool has_rows = std::ranges::any_of(states, [](const build::State& state) { return !build::is_rewritten(state); });
+  const bool has_rows =
+      std::ranges::any_of(states, [](const build::State& state) { return !build::is_rewritten(state); });
   if (known == nullptr || known->reached != reached || known->waits == message.stands_still) {
     const std::string* holder = message.holders.find(submodule);
     Fetch fresh;
@@ -123,8 +124,8 @@ void Fetches::fetch(const messages::Reached& reached, const std::string& submodu
 void Fetches::ask(const Fetch& fetch, Actions& out) {
   const std::optional<Origin> way = links_.way_to(fetch.holder);
   if (!way) return links_.connect(fetch.holder, out);
-  const messages::Want want{epoch_,    fetch.reached.request, fetch.submodule, fetch.have,
-                            fetch.end, fetch.part,            fetch.waits};
+  const messages::Want want{epoch_,     fetch.reached.request, fetch.submodule, fetch.have, fetch.end, fetch.part,
+                            fetch.waits};
   out.push_back(Send{*way, want, {}});
 }
 

@@ -15,8 +15,8 @@ namespace partc::core {
 class Fetches {
  public:
   /// `patience_s`: the time without an answer after which rows count as lost, seconds.
-  Fetches(RolePtr role, Requests& requests, Links& links, const Copies& copies, double patience_s)
-      : role(std::move(role)), requests_(requests), links_(links), copies_(copies), patience_s_(patience_s) {}
+  Fetches(RolePtr of_role, Requests& requests, Links& links, const Copies& copies, double patience_s)
+      : role(std::move(of_role)), requests_(requests), links_(links), copies_(copies), patience_s_(patience_s) {}
 
   RolePtr role;
 
@@ -59,9 +59,7 @@ class Fetches {
     bool exact = false;
     bool given_up = false;
 
-    bool done() const {
-      return given_up || (rewritten && !waits && reached.step != 0 ? exact : have >= reached.step);
-    }
+    bool done() const { return given_up || (rewritten && !waits && reached.step != 0 ? exact : have >= reached.step); }
     /// Whether a request can go on with what is here.
     bool counts() const { return have != 0 && (exact || !rewritten); }
   };

@@ -16,40 +16,38 @@ concept OfDevices = OneOf<Kind, messages::Ready, messages::Unready, messages::Fa
                           messages::Crossed, messages::Pong, messages::Prepared, messages::Sensed>;
 /// Messages that the links have, that are for clients, or for devices that measure.
 template <class Kind>
-concept OfOthers =
-    OneOf<Kind, messages::Hello, messages::Welcome, messages::Refuse, messages::Data, messages::Ack> ||
+concept OfOthers = OneOf<Kind, messages::Hello, messages::Welcome, messages::Refuse, messages::Data, messages::Ack> ||
     OneOf<Kind, messages::Token, messages::Stats, messages::Trace, messages::Result, messages::Error, messages::Placed,
-          messages::Status> ||
-    OneOf<Kind, messages::Measure, messages::Measured, messages::Join, messages::Joined>;
+          messages::Status> || OneOf<Kind, messages::Measure, messages::Measured, messages::Join, messages::Joined>;
 
 }  // namespace
 
 void Inbox::take(const Heard& heard, double now, Actions& out) {
   Source* source = parts_.source.get();
-  std::visit(
-      Match{[&](const messages::Ping& ping) { out.push_back(Send{heard.origin, parts_.pong(ping.token), {}}); },
-            [&](const messages::Close& closed) { close(closed, out); },
-            [&](const messages::Shutdown&) {
-              if (heard.peer == CLIENT) out.push_back(Broadcast{messages::Shutdown{}});
-              out.push_back(Leave{});
-            },
-            [&](const messages::Addresses& moved) { parts_.links.moved(moved.addresses, out); },
-            [&](const messages::Prepare& message) { prepare(heard, message, now, out); },
-            [&](const messages::Commit& commit) {
-              if (const RolePtr role = parts_.preparation.commit(commit)) parts_.adopt(role, commit, now, out);
-            },
-            [&](const messages::Abort& abort) { parts_.preparation.abort(abort, out); },
-            [&](const messages::Sense& sense) { parts_.monitor.sense(sense, out); },
-            [&](const OfClients auto& asked) {
-              if (source != nullptr) source->asked(heard, &asked, now, out);
-            },
-            [&](const OfDevices auto& report) {
-              if (source != nullptr) source->told(heard, &report, now, out);
-            },
-            [&](const messages::Want& want) { wanted(heard, want, out); },
-            [&](const messages::Rows& message) { rows(heard, message, now, out); },
-            [](const OfOthers auto&) {}},
-      heard.message);
+  std::visit(Match{[&](const messages::Ping& ping) {
+                     out.push_back(Send{heard.origin, parts_.pong(ping.token), {}});
+                   },
+                   [&](const messages::Close& closed) { close(closed, out); },
+                   [&](const messages::Shutdown&) {
+                     if (heard.peer == CLIENT) out.push_back(Broadcast{messages::Shutdown{}});
+                     out.push_back(Leave{});
+                   },
+                   [&](const messages::Addresses& moved) { parts_.links.moved(moved.addresses, out); },
+                   [&](const messages::Prepare& message) { prepare(heard, message, now, out); },
+                   [&](const messages::Commit& commit) {
+                     if (const RolePtr role = parts_.preparation.commit(commit)) parts_.adopt(role, commit, now, out);
+                   },
+                   [&](const messages::Abort& abort) { parts_.preparation.abort(abort, out); },
+                   [&](const messages::Sense& sense) { parts_.monitor.sense(sense, out); },
+                   [&](const OfClients auto& asked) {
+                     if (source != nullptr) source->asked(heard, &asked, now, out);
+                   },
+                   [&](const OfDevices auto& report) {
+                     if (source != nullptr) source->told(heard, &report, now, out);
+                   },
+                   [&](const messages::Want& want) { wanted(heard, want, out); },
+                   [&](const messages::Rows& message) { rows(heard, message, now, out); }, [](const OfOthers auto&) {}},
+             heard.message);
 }
 
 void Inbox::tell(const Tell& action, double now, Actions& out) {

@@ -21,8 +21,7 @@ Log with_reason(const char* event, const std::string& cause, const std::string& 
 /// Actions that are nothing to note.
 template <class Kind>
 concept NotNoted = OneOf<Kind, Delivered, Heard, Forward, Emitted, Seen, Failed, Begin, End, Broadcast, Tell> ||
-                   OneOf<Kind, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, ReadSensors, Announce,
-                         Log, Leave>;
+    OneOf<Kind, Compute, Draw, Load, Release, Reset, ReadRows, WriteRows, Connect, ReadSensors, Announce, Log, Leave>;
 
 }  // namespace
 
@@ -55,8 +54,7 @@ void Journal::note(const Action& action, double now, std::vector<Command>& comma
                    [&](const Mended&) {
                      commands.push_back(healed("all devices are back", still_since_ ? now - *still_since_ : 0.0));
                    },
-                   [&](const Adopt& item) { commands.push_back(adopted(item, now)); },
-                   [](const NotNoted auto&) {}},
+                   [&](const Adopt& item) { commands.push_back(adopted(item, now)); }, [](const NotNoted auto&) {}},
              action);
 }
 

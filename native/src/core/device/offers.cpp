@@ -100,7 +100,7 @@ void Offers::mirror(std::uint64_t number, const std::string& submodule, const st
 /// Have the rows of some steps read, which is answered by `read`: all parts of them, or only one. With `whole` the
 /// states that steps rewrite are read as well.
 void Offers::read_out(const Origin& way, const Request& request, const messages::Rows& header,
-                        std::optional<std::uint64_t> only, bool whole, Actions& out) {
+                      std::optional<std::uint64_t> only, bool whole, Actions& out) {
   const Counts ends = request.position(header.end);
   const std::vector<build::State>& states = role_->submodules.at(header.submodule)->states;
   const std::vector<Part> parts = parts_of(states, request.position(header.begin), ends, whole);

@@ -14,8 +14,7 @@ namespace partc::core {
 /// The rows that this device gives to others.
 class Offers {
  public:
-  Offers(RolePtr role, Requests& requests, Links& links)
-      : role_(std::move(role)), requests_(requests), links_(links) {}
+  Offers(RolePtr role, Requests& requests, Links& links) : role_(std::move(role)), requests_(requests), links_(links) {}
 
   /// Another placement is in force: copies are kept elsewhere.
   void adopt(RolePtr role);

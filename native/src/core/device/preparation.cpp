@@ -52,8 +52,8 @@ void Preparation::failed(const Error& error, Actions& out) {
   const Names failed = std::move(under_way_.front());
   under_way_.pop_front();
   const bool concerns = next_ && std::ranges::any_of(failed, [&](const std::string& name) {
-    return std::ranges::find(next_->running, name) != next_->running.end();
-  });
+                          return std::ranges::find(next_->running, name) != next_->running.end();
+                        });
   if (!concerns) return;
   unable(epoch(), error, out);
   drop(out);
@@ -66,7 +66,8 @@ void Preparation::look(double now, Actions& out) {
     transfer_.begin(*next_, *message_, now, out);
   }
   if (state_ != State::fetching) return;
-  if (const Names missing = links_.outgoing.missing_for(*next_); !missing.empty()) return wait_for(missing.front(), now, out);
+  if (const Names missing = links_.outgoing.missing_for(*next_); !missing.empty())
+    return wait_for(missing.front(), now, out);
   link_wait_.since.reset();
   if (!transfer_.fetches.done()) return;
   state_ = State::prepared;
@@ -91,7 +92,8 @@ void Preparation::tell_prepared(Actions& out) const {
 
 bool Preparation::gives(const std::string& device, const messages::Want& want) const {
   if (!next_ || !message_ || want.epoch != next_->epoch()) return false;
-  const bool is_of_it = std::ranges::any_of(message_->requests, [&](const auto& each) { return each.request == want.request; });
+  const bool is_of_it =
+      std::ranges::any_of(message_->requests, [&](const auto& each) { return each.request == want.request; });
   const std::set<std::string>* given = next_->all_running.find(device);
   return is_of_it && given != nullptr && given->contains(want.submodule);
 }

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "core/links/outages.hpp"
 #include "core/device/transfer.hpp"
+#include "core/links/outages.hpp"
 
 namespace partc::core {
 

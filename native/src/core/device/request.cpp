@@ -19,10 +19,10 @@ std::string of_step(const Step& step) {
 
 }  // namespace
 
-Request::Request(ScriptPtr script, std::uint64_t number, std::uint64_t slot, messages::Sampling sampling, bool trace,
-                 double idle_since)
-    : number(number),
-      slot(slot),
+Request::Request(ScriptPtr script, std::uint64_t of_number, std::uint64_t of_slot, messages::Sampling sampling,
+                 bool trace, double idle_since)
+    : number(of_number),
+      slot(of_slot),
       script_(std::move(script)),
       sampling_(std::move(sampling)),
       trace_(trace),
@@ -54,13 +54,13 @@ void Request::begin_behind(const std::optional<messages::Reuse>& reuse) {
 }
 
 void Request::share(const Step& step, std::vector<RequestPtr> mates) {
-  const std::vector<Step> steps = apart(step);
-  for (std::size_t at = 0; at < steps.size(); ++at) {
+  const std::vector<Step> own = apart(step);
+  for (std::size_t at = 0; at < own.size(); ++at) {
     const Request& request = at == 0 ? *this : *mates[at - 1];
     if (request.execution_) {
       throw refused("request " + std::to_string(request.number) + " has a step under way, and cannot share one");
     }
-    request.check_follows(steps[at]);
+    request.check_follows(own[at]);
   }
   mates_ = std::move(mates);
 }

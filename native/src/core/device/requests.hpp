@@ -15,7 +15,7 @@ namespace partc::core {
 
 class Requests {
  public:
-  explicit Requests(ScriptPtr script) : script(std::move(script)) {}
+  explicit Requests(ScriptPtr of_script) : script(std::move(of_script)) {}
 
   ScriptPtr script;
   /// Every request that this device was ever told of has a lower number.

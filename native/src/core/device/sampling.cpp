@@ -58,8 +58,8 @@ std::int64_t greedy(Row logits) {
   for (; at < logits.size(); ++at) look(0, logits[at]);
   const bool any_nan = std::ranges::any_of(is_nan, [](std::uint32_t found) { return found != 0; });
   const float top = std::ranges::max(most);
-  const auto first = std::ranges::find_if(
-      logits, [&](float logit) { return any_nan ? std::isnan(logit) : logit == top; });
+  const auto first =
+      std::ranges::find_if(logits, [&](float logit) { return any_nan ? std::isnan(logit) : logit == top; });
   return first - logits.begin();
 }
 
@@ -82,7 +82,8 @@ void add_likely(Row logits, std::int64_t token, std::uint64_t count, std::vector
                 std::vector<double>& told) {
   double top = -std::numeric_limits<double>::infinity(), sum = 0.0;
   for (const float logit : logits) {
-    top = std::isnan(logit) || std::isnan(top) ? std::numeric_limits<double>::quiet_NaN() : std::max<double>(top, logit);
+    top =
+        std::isnan(logit) || std::isnan(top) ? std::numeric_limits<double>::quiet_NaN() : std::max<double>(top, logit);
   }
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - top);
   const double least = std::log(sum);
@@ -96,8 +97,7 @@ void add_likely(Row logits, std::int64_t token, std::uint64_t count, std::vector
 }
 
 /// The first kept token of a row whose running sum passes a draw; O(vocabulary log vocabulary).
-std::int64_t pick(Row logits, const messages::Sampling& sampling, std::uint64_t row,
-                  std::uint64_t position) {
+std::int64_t pick(Row logits, const messages::Sampling& sampling, std::uint64_t row, std::uint64_t position) {
   std::vector<double> scaled;
   for (const float logit : logits) scaled.push_back(static_cast<double>(logit) / sampling.temperature);
   std::vector<std::size_t> order(scaled.size());

@@ -17,7 +17,8 @@ void Timing::add(const Timing& later) {
 std::vector<Timing> whole_steps(const std::vector<Timing>& timings) {
   Map<std::uint64_t, Timing> found;
   for (const Timing& timing : timings) {
-    if (!found.contains(timing.step)) found.set(timing.step, Timing{timing.request, timing.step, timing.started_s, 0.0, 0.0, 0, 0, {}, 0});
+    if (!found.contains(timing.step))
+      found.set(timing.step, Timing{timing.request, timing.step, timing.started_s, 0.0, 0.0, 0, 0, {}, 0});
     found.at(timing.step).add(timing);
   }
   std::vector<Timing> steps;

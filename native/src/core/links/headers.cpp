@@ -8,14 +8,16 @@ namespace partc::core {
 Headers::Headers(RolePtr role) : role_(std::move(role)) {
   for (const auto& [phase, items] : role_->programs) {
     for (const program::Instruction& item : items) {
-      for (const program::Message& message : program::awaits(item)) awaited_.emplace(phase, message.device, message.values);
+      for (const program::Message& message : program::awaits(item))
+        awaited_.emplace(phase, message.device, message.values);
       const auto* emit = std::get_if<program::Emit>(&item);
       if (emit != nullptr && role_->generates()) tokens_.insert(emit->values.begin(), emit->values.end());
     }
   }
 }
 
-std::pair<Step, Tensors> Headers::read(const std::string& peer, const messages::Data& data, const Frames& frames) const {
+std::pair<Step, Tensors> Headers::read(const std::string& peer, const messages::Data& data,
+                                       const Frames& frames) const {
   Step step = step_of(data, *role_);
   check_step(step, *role_);
   program::Names names;

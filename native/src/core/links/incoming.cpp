@@ -10,8 +10,7 @@ constexpr double ACK_AFTER_S = 0.1;
 
 }  // namespace
 
-Incoming::Incoming(RolePtr role, const Callers& callers)
-    : role_(std::move(role)), headers_(role_), callers_(callers) {
+Incoming::Incoming(RolePtr role, const Callers& callers) : role_(std::move(role)), headers_(role_), callers_(callers) {
   for (const std::string& name : role_->receive) links_.set(name, new_link(name));
 }
 
@@ -50,7 +49,8 @@ void Incoming::acknowledgements(double now, Actions& out) {
   for (const auto& [peer, link] : links_) due_ = soonest({due_, link.due});
 }
 
-void Incoming::take(const std::string& peer, const messages::Data& data, const Frames& frames, double now, Actions& out) {
+void Incoming::take(const std::string& peer, const messages::Data& data, const Frames& frames, double now,
+                    Actions& out) {
   Link* link = links_.find(peer);
   // It has not come to the placement in force yet, or is ahead.
   if (link == nullptr && (data.epoch != 0 || role_->epoch() != 0)) return;

@@ -20,8 +20,8 @@ namespace partc::core {
 template <class T>
 class Sender {
  public:
-  Sender(std::uint64_t capacity, std::uint64_t session, std::uint64_t epoch)
-      : session(session), epoch(epoch), capacity_(capacity) {}
+  Sender(std::uint64_t capacity, std::uint64_t of_session, std::uint64_t of_epoch)
+      : session(of_session), epoch(of_epoch), capacity_(capacity) {}
 
   /// Forget all frames and count from 0 again, in a new session or epoch.
   void restart(std::uint64_t new_session, std::uint64_t new_epoch, std::optional<std::uint64_t> capacity = {}) {
@@ -68,7 +68,7 @@ class Sender {
 template <class T>
 class Receiver {
  public:
-  Receiver(std::uint64_t epoch, std::uint64_t window) : epoch(epoch), window_(window) {}
+  Receiver(std::uint64_t of_epoch, std::uint64_t window) : epoch(of_epoch), window_(window) {}
 
   /// The sender begins a session; one that was in force before goes on where it was.
   void open(std::uint64_t of_session) {

@@ -97,13 +97,14 @@ void Links::message(const Received& event, double now, Actions& out) {
   const std::optional<std::string> peer = callers.name_of(event.origin);
   if (!peer) return;  // left over from a connection that broke; `data` is sent again after `hello`
   if (!is_right(event.message, *peer, event.origin, *role_)) return;
-  std::visit(
-      Match{[&](const messages::Data& data) { incoming.take(*peer, data, event.frames, now, out); },
-            [&](const messages::Ack& ack) { outgoing.acknowledged(*peer, ack); },
-            [&](const messages::Welcome& answer) { outgoing.welcomed(*peer, answer, out); },
-            [&](const messages::Refuse& refuse) { out.push_back(Misfit{messages::error_of(refuse.problem)}); },
-            [&](const OfOtherParts auto&) { out.push_back(Heard{*peer, event.origin, event.message, event.frames}); }},
-      event.message);
+  std::visit(Match{[&](const messages::Data& data) { incoming.take(*peer, data, event.frames, now, out); },
+                   [&](const messages::Ack& ack) { outgoing.acknowledged(*peer, ack); },
+                   [&](const messages::Welcome& answer) { outgoing.welcomed(*peer, answer, out); },
+                   [&](const messages::Refuse& refuse) { out.push_back(Misfit{messages::error_of(refuse.problem)}); },
+                   [&](const OfOtherParts auto&) {
+                     out.push_back(Heard{*peer, event.origin, event.message, event.frames});
+                   }},
+             event.message);
 }
 
 /// Answer a greeting. Throws Error: it does not fit.

@@ -11,7 +11,7 @@ class Membership {
  public:
   enum class State { loading, joining, complete, degraded };
 
-  Membership(RolePtr role, std::uint64_t incarnation) : role(std::move(role)), incarnation(incarnation) {}
+  Membership(RolePtr of_role, std::uint64_t of_incarnation) : role(std::move(of_role)), incarnation(of_incarnation) {}
 
   RolePtr role;
   const std::uint64_t incarnation;

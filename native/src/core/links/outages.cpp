@@ -46,9 +46,10 @@ bool Cut::found(const std::vector<LinkNames>& cut, double now) {
 Error Cut::error() const { return not_reached(links.front().first, links.front().second, limit_s); }
 
 Error not_reached(const std::string& sender, const std::string& receiver, double seconds) {
-  return lost_peer(sender + " has not reached " + receiver + " for " + short_number(seconds) + " s, though both are there",
-                   sender + " -> " + receiver,
-                   "see that " + sender + " may connect to the address of " + receiver + " (a firewall, another network)");
+  return lost_peer(
+      sender + " has not reached " + receiver + " for " + short_number(seconds) + " s, though both are there",
+      sender + " -> " + receiver,
+      "see that " + sender + " may connect to the address of " + receiver + " (a firewall, another network)");
 }
 
 Error not_joined(const Names& devices) {

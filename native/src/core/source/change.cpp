@@ -7,7 +7,8 @@ namespace partc::core {
 
 void placed(const Adopt& adopt, std::uint64_t steps, double now, Actions& out) {
   if (!adopt.wish) return;
-  const messages::Placed message{adopt.wish->ticket, adopt.role->epoch(), now - adopt.wish->asked, adopt.stopped_s, steps};
+  const messages::Placed message{adopt.wish->ticket, adopt.role->epoch(), now - adopt.wish->asked, adopt.stopped_s,
+                                 steps};
   out.push_back(Send{adopt.wish->origin, message, {}});
 }
 

@@ -13,8 +13,8 @@ Error peer_lost(std::string message) { return run_error(std::move(message), "", 
 
 }  // namespace
 
-Changes::Changes(RolePtr of_role, std::vector<placement::Placement> known, const Map<std::string, std::string>& addresses,
-                 double patience_s)
+Changes::Changes(RolePtr of_role, std::vector<placement::Placement> known,
+                 const Map<std::string, std::string>& addresses, double patience_s)
     : role(std::move(of_role)),
       members(role),
       known_(std::move(known)),
@@ -35,8 +35,9 @@ bool Changes::answered(const std::string& device, double now) {
 
 void Changes::review(const Names& absent, const Reached& reached, double now, Actions& out) {
   if (change_) {
-    const bool are_there = std::ranges::all_of(
-        change_->asked, [&](const auto& entry) { return members.is_there(entry.first, entry.second); });
+    const bool are_there = std::ranges::all_of(change_->asked, [&](const auto& entry) {
+      return members.is_there(entry.first, entry.second);
+    });
     if (are_there) return;
     give_up(peer_lost("a device was lost meanwhile"), out);
   }

@@ -31,7 +31,8 @@ void Clients::flush_tokens(Actions& out) {
 
 void Clients::reported(const Job& job, const messages::Timings& message, const Frames& frames, Actions& out) {
   if (!job.origin) return;
-  out.push_back(Send{*job.origin, messages::Stats{job.ticket, message.device, message.columns, message.values}, frames});
+  out.push_back(
+      Send{*job.origin, messages::Stats{job.ticket, message.device, message.columns, message.values}, frames});
 }
 
 void Clients::crossed(Job& job, const messages::Crossed& message, const Frames& frames, Actions& out) {

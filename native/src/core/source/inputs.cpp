@@ -106,8 +106,8 @@ void check_placeholders(const Prompts& prompts, bool has_tensors, const Role& ro
       return static_cast<std::int64_t>(id) == *model.placeholder_token;
     }));
     if (found == wanted) continue;
-    const std::string takes = has_tensors ? "what is given takes " + std::to_string(wanted)
-                                          : "nothing is given that would take their place";
+    const std::string takes =
+        has_tensors ? "what is given takes " + std::to_string(wanted) : "nothing is given that would take their place";
     throw run_error("it has the token " + token + " " + std::to_string(found) + " times, and " + takes,
                     "prompt " + std::to_string(row + 1), "partc run writes them: --image, --audio");
   }
@@ -151,7 +151,8 @@ Dims check_tensors(const Tensors& arrays, const Role& role) {
 
 Tensors read_tensors(const std::vector<messages::TensorSpec>& specs, const Frames& frames) {
   if (specs.size() != frames.size()) {
-    throw run_error(std::to_string(specs.size()) + " tensors are announced, " + std::to_string(frames.size()) + " came");
+    throw run_error(std::to_string(specs.size()) + " tensors are announced, " + std::to_string(frames.size()) +
+                    " came");
   }
   Tensors arrays;
   for (std::size_t at = 0; at < specs.size(); ++at) {

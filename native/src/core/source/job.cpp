@@ -10,16 +10,11 @@ namespace {
 /// Whether a state may follow another.
 bool follows(JobState before, JobState next) {
   switch (before) {
-    case JobState::waiting:
-      return next == JobState::standing || next == JobState::over;
-    case JobState::standing:
-      return next == JobState::stepping || next == JobState::reporting || next == JobState::over;
-    case JobState::stepping:
-      return next == JobState::standing || next == JobState::over;
-    case JobState::reporting:
-      return next == JobState::over;
-    case JobState::over:
-      return false;
+    case JobState::waiting: return next == JobState::standing || next == JobState::over;
+    case JobState::standing: return next == JobState::stepping || next == JobState::reporting || next == JobState::over;
+    case JobState::stepping: return next == JobState::standing || next == JobState::over;
+    case JobState::reporting: return next == JobState::over;
+    case JobState::over: return false;
   }
   return false;
 }
@@ -108,7 +103,7 @@ Counts Job::kept() const {
   const std::uint64_t behind = over > prompt.size() ? over - prompt.size() : 0;
   const std::uint64_t rows = prompt[std::min<std::size_t>(over, prompt.size()) - 1].first.end().front() + behind;
   Counts found = reusable;
-  for (const Tensor& tokens : drawn) found.push_back(static_cast<std::uint64_t>(tokens.elements<std::int64_t>()[0]));
+  for (const Tensor& drew : drawn) found.push_back(static_cast<std::uint64_t>(drew.elements<std::int64_t>()[0]));
   found.resize(std::min<std::size_t>(found.size(), rows));
   return found;
 }
@@ -124,7 +119,8 @@ messages::Resumption Job::rewind(std::uint64_t step, const Role& role) {
   }
   const std::string before = step != 0 ? call(step - 1).first.phase : "";
   std::vector<Counts> ends;
-  for (std::size_t at = 0; at < std::min<std::uint64_t>(step, prompt.size()); ++at) ends.push_back(prompt[at].first.end());
+  for (std::size_t at = 0; at < std::min<std::uint64_t>(step, prompt.size()); ++at)
+    ends.push_back(prompt[at].first.end());
   return {*number, slot, sampling, trace, step, before == program::REPLAY ? "decode" : before, std::move(ends)};
 }
 
@@ -137,7 +133,9 @@ Call Job::call(std::uint64_t step) const {
   const std::uint64_t behind = step - prompt.size();
   const Step& last = prompt.back().first;
   const bool is_waited_for = step + 1 >= reached() || (behind + 1) % MOST_FORCED == 0;
-  Step following{*number, slot, step, is_waited_for ? "decode" : std::string(program::REPLAY), last.dims, last.end(), {}, {}, {}, {}};
+  Step following{*number,   slot,       step, is_waited_for ? "decode" : std::string(program::REPLAY),
+                 last.dims, last.end(), {},   {},
+                 {},        {}};
   if (following.dims.contains("sequence")) following.dims.set("sequence", 1);
   for (std::uint64_t& end : following.position) end += behind;
   following.length.assign(following.position.size(), 1);
@@ -153,8 +151,9 @@ std::vector<Call> Job::prompt_steps(const Role& role) const {
   const Tensors given = kept == 0 ? inputs : columns(inputs, kept, total, role);
   for (PromptPart& part : prompt_parts(given, width, length.size(), role)) {
     const std::uint64_t size = part.end - part.begin;
-    Step step{*number, slot, found.size(), part.end < width ? std::string(program::CHUNK) : "prefill", dims, position,
-              length, {}, {}, {}};
+    Step step{*number, slot,     found.size(), part.end < width ? std::string(program::CHUNK) : "prefill",
+              dims,    position, length,       {},
+              {},      {}};
     if (size != total) {
       step.dims.set("sequence", size);
       step.position = {kept + part.begin};

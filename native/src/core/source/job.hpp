@@ -85,9 +85,7 @@ class Job {
   /// Steps that are over: their values are known.
   std::uint64_t reached() const { return drawn.empty() ? 0 : prompt.size() - 1 + drawn.size(); }
   /// Whether its next step makes a token, and nothing else comes before that.
-  bool is_at_token() const {
-    return !drawn.empty() && next_step >= prompt.size() && next_step + 1 >= reached();
-  }
+  bool is_at_token() const { return !drawn.empty() && next_step >= prompt.size() && next_step + 1 >= reached(); }
   /// Since when the request stands still: `now`, or an earlier time if no token has come since.
   double stands_since(double now);
   /// The tokens of a step as the client is told, and why each sequence has ended by then.

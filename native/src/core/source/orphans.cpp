@@ -29,7 +29,7 @@ void Orphans::ended(const JobPtr& job, Ending ending, double now) {
 }
 
 std::optional<std::pair<JobPtr, std::optional<Ending>>> Orphans::find(const Bytes& ticket,
-                                                                     const std::vector<JobPtr>& going_on) {
+                                                                      const std::vector<JobPtr>& going_on) {
   if (const Orphan* orphan = by_ticket_.find(ticket); orphan != nullptr && orphan->ending) {
     return std::pair{orphan->job, orphan->ending};
   }

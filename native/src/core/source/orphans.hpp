@@ -28,7 +28,8 @@ class Orphans {
   /// A request has ended; its client may not have heard of it.
   void ended(const JobPtr& job, Ending ending, double now);
   /// The request whose client is back, among those that go on or are kept here; and its end where it has ended.
-  std::optional<std::pair<JobPtr, std::optional<Ending>>> find(const Bytes& ticket, const std::vector<JobPtr>& going_on);
+  std::optional<std::pair<JobPtr, std::optional<Ending>>> find(const Bytes& ticket,
+                                                               const std::vector<JobPtr>& going_on);
   /// Requests that waited for too long and go on; those that have ended are forgotten.
   std::vector<JobPtr> expired(double now);
   /// The reason why a request that waited for too long ends.

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "core/source/job.hpp"
 #include "core/meter.hpp"
+#include "core/source/job.hpp"
 
 namespace partc::core {
 

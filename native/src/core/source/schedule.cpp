@@ -201,7 +201,8 @@ void Schedule::take_values(const Step& step, const Tensors& values, double now, 
   if (step.step < job->reached()) {
     const Tensor& known = job->drawn[step.step + 1 - job->prompt.size()];
     const auto one = tokens.elements<std::int64_t>(), other = known.elements<std::int64_t>();
-    for (std::size_t row = 0; row < std::min(one.size(), other.size()); ++row) job->mismatches += one[row] != other[row];
+    for (std::size_t row = 0; row < std::min(one.size(), other.size()); ++row)
+      job->mismatches += one[row] != other[row];
   } else {
     take(*job, tokens, step.likely, out);
   }

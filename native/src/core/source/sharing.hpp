@@ -16,7 +16,7 @@ namespace partc::core {
 /// The requests that may share steps.
 class Sharing {
  public:
-  explicit Sharing(RolePtr role) : role(std::move(role)) {}
+  explicit Sharing(RolePtr of_role) : role(std::move(of_role)) {}
 
   RolePtr role;
   /// Whether no step begins.

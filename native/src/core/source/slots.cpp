@@ -37,7 +37,8 @@ std::pair<std::uint64_t, std::optional<messages::Reuse>> Slots::take(const Count
     most = shared;
   }
   if (!found) {
-    const auto empty = std::find_if(free_.rbegin(), free_.rend(), [&](std::uint64_t slot) { return !kept_.contains(slot); });
+    const auto empty =
+        std::find_if(free_.rbegin(), free_.rend(), [&](std::uint64_t slot) { return !kept_.contains(slot); });
     found = empty != free_.rend() ? *empty : kept_.begin()->first;
   }
   std::erase(free_, *found);

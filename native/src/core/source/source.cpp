@@ -40,14 +40,13 @@ Source::Source(const RolePtr& role, const Start& start, Links& links, Membership
 }
 
 void Source::asked(const Heard& heard, const Asked& message, double now, Actions& out) {
-  std::visit(Match{[&](const messages::Submit* submit) {
-                     schedule.submit(heard.origin, *submit, heard.frames, now, out);
-                   },
-                   [&](const messages::Cancel* cancel) { schedule.cancel(heard.origin, *cancel, now, out); },
-                   [&](const messages::Resume* resume) { schedule.resume(heard.origin, *resume, out); },
-                   [&](const messages::Watch* watch) { monitor.watch(heard.origin, *watch, now, out); },
-                   [&](const messages::Place* wish) { place(heard, *wish, now, out); }},
-             message);
+  std::visit(
+      Match{[&](const messages::Submit* submit) { schedule.submit(heard.origin, *submit, heard.frames, now, out); },
+            [&](const messages::Cancel* cancel) { schedule.cancel(heard.origin, *cancel, now, out); },
+            [&](const messages::Resume* resume) { schedule.resume(heard.origin, *resume, out); },
+            [&](const messages::Watch* watch) { monitor.watch(heard.origin, *watch, now, out); },
+            [&](const messages::Place* wish) { place(heard, *wish, now, out); }},
+      message);
 }
 
 void Source::told(const Heard& heard, const Report& report, double now, Actions& out) {
@@ -147,8 +146,8 @@ void Source::replaced(const Replaced& replaced, double now, Actions& out) {
 }
 
 void Source::adopt(const Adopt& adopt, double now, Actions& out) {
-  const auto [resumptions, repeated] = schedule.rewind(
-      [&](std::uint64_t request, std::uint64_t reached) { return watermark(adopt, request, reached); });
+  const auto [resumptions, repeated] =
+      schedule.rewind([&](std::uint64_t request, std::uint64_t reached) { return watermark(adopt, request, reached); });
   membership_.adopt(adopt.role, links_.devices());
   schedule.adopt(adopt.role);
   monitor.adopt(adopt, now);
@@ -176,7 +175,8 @@ void Source::catch_up(double now, Actions& out) {
 std::vector<LinkNames> Source::cut_links(const Names& missing) const {
   std::vector<LinkNames> found;
   auto note = [&](const std::string& sender, const std::string& receiver) {
-    if (changes.members.is_connected(sender) && changes.members.is_connected(receiver)) found.emplace_back(sender, receiver);
+    if (changes.members.is_connected(sender) && changes.members.is_connected(receiver))
+      found.emplace_back(sender, receiver);
   };
   for (const std::string& name : missing) note(membership_.role->device(), name);
   for (const auto& [sender, receiver] : unready_) note(sender, receiver);

@@ -16,9 +16,9 @@ namespace partc::core {
 /// Messages of clients to the source, and of devices.
 using Asked = std::variant<const messages::Submit*, const messages::Cancel*, const messages::Resume*,
                            const messages::Watch*, const messages::Place*>;
-using Report = std::variant<const messages::Ready*, const messages::Unready*, const messages::Fail*,
-                            const messages::Timings*, const messages::Crossed*, const messages::Pong*,
-                            const messages::Prepared*, const messages::Sensed*>;
+using Report =
+    std::variant<const messages::Ready*, const messages::Unready*, const messages::Fail*, const messages::Timings*,
+                 const messages::Crossed*, const messages::Pong*, const messages::Prepared*, const messages::Sensed*>;
 
 class Source {
  public:

@@ -25,8 +25,8 @@ struct Graph;
 struct GraphExecutable;
 
 constexpr unsigned kWaits = 0, kDoesNotWait = 1;  // CU_STREAM_DEFAULT, CU_STREAM_NON_BLOCKING
-constexpr int kRelaxed = 2;                       // CU_STREAM_CAPTURE_MODE_RELAXED: other threads may allocate meanwhile
-constexpr int kSharedBytes = 8;                   // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+constexpr int kRelaxed = 2;      // CU_STREAM_CAPTURE_MODE_RELAXED: other threads may allocate meanwhile
+constexpr int kSharedBytes = 8;  // CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 constexpr std::uint64_t kUsualSharedBytes = 48 * 1024;  // a function must ask for more with that attribute
 constexpr int kNameBytes = 256;
 constexpr const char* kDigestName = GPU_DIGEST_NAME.data();
@@ -55,8 +55,8 @@ struct Cuda {
   Function<Result(Address, unsigned char, std::size_t)> fill{library, "cuMemsetD8_v2"};
   Function<Result(Stream*, int)> begin_capture{library, "cuStreamBeginCapture_v2"};
   Function<Result(Stream*, Graph**)> end_capture{library, "cuStreamEndCapture"};
-  Function<Result(DeviceFunction*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream*, void**,
-                  void**)>
+  Function<Result(DeviceFunction*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream*,
+                  void**, void**)>
       launch{library, "cuLaunchKernel"};
   Function<Result(Graph*)> graph_destroy{library, "cuGraphDestroy"};
   Function<Result(GraphExecutable**, Graph*, unsigned long long)> instantiate{library, "cuGraphInstantiateWithFlags"};

@@ -52,8 +52,7 @@ void GpuEngine::load(const std::string& submodule) {
   const build::LibraryFunctions& functions = build_->engine.library->functions.at(submodule);
   const auto weights = weight_tensors(weights_.entries(module, functions.weights));
   const std::string where = folder_ + "/" + plan_file(module.file);
-  for (const Entry& entry : functions.entries)
-    check_function(entries_, module, entry, library->plan(), weights, where);
+  for (const Entry& entry : functions.entries) check_function(entries_, module, entry, library->plan(), weights, where);
   weights_.add(module, functions.weights);
   std::vector<std::vector<Buffer>> slots(build_->model.max_requests);
   for (std::vector<Buffer>& states : slots)

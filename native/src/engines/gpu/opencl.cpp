@@ -39,7 +39,7 @@ struct Region {
 /** Names of the errors that a step or a loading may meet. */
 std::string name_of(Result code) {
   static const std::map<Result, const char*> names{
-      {-4, "CL_MEM_OBJECT_ALLOCATION_FAILURE"}, {-5, "CL_OUT_OF_RESOURCES"},    {-6, "CL_OUT_OF_HOST_MEMORY"},
+      {-4, "CL_MEM_OBJECT_ALLOCATION_FAILURE"}, {-5, "CL_OUT_OF_RESOURCES"},     {-6, "CL_OUT_OF_HOST_MEMORY"},
       {-46, "CL_INVALID_KERNEL_NAME"},          {-52, "CL_INVALID_KERNEL_ARGS"}, {-54, "CL_INVALID_WORK_GROUP_SIZE"},
       {-61, "CL_INVALID_BUFFER_SIZE"},
   };
@@ -61,10 +61,10 @@ struct OpenCl {
       library, "clCreateProgramWithSource"};
   Function<Result(Program*, unsigned, Device* const*, const char*, void*, void*)> build{library, "clBuildProgram"};
   Function<Result(Program*, Device*, unsigned, std::size_t, void*, std::size_t*)> build_info{library,
-                                                                                            "clGetProgramBuildInfo"};
+                                                                                             "clGetProgramBuildInfo"};
   Function<MemoryObject*(Context*, Bits, std::size_t, void*, Result*)> create_buffer{library, "clCreateBuffer"};
   Function<MemoryObject*(MemoryObject*, Bits, unsigned, const void*, Result*)> create_part{library,
-                                                                                          "clCreateSubBuffer"};
+                                                                                           "clCreateSubBuffer"};
   Function<KernelObject*(Program*, const char*, Result*)> create_kernel{library, "clCreateKernel"};
   Function<Result(KernelObject*, unsigned, std::size_t, const void*)> set_argument{library, "clSetKernelArg"};
   Function<Result(Queue*, MemoryObject*, unsigned, std::size_t, std::size_t, const void*, unsigned, Event* const*,

@@ -48,7 +48,7 @@ bool ZmqTransport::Outgoing::fails_for_good(int event) {
 }
 
 ZmqTransport::ZmqTransport(std::optional<Keys> keys, std::uint64_t frame_limit, double patience_s,
-                     std::uint64_t header_limit)
+                           std::uint64_t header_limit)
     : keys_(std::move(keys)),
       frame_limit_(frame_limit),
       header_limit_(header_limit),
@@ -105,7 +105,8 @@ Socket ZmqTransport::dealer(const std::string& name, const std::string& address)
   if (!keys_) return socket;
   const auto key = keys_->peers.find(name);
   if (key == keys_->peers.end())
-    throw bundle_error("there is no key of " + in_quotes(name), "keys", "partc keys BUILD makes the keys of a build again");
+    throw bundle_error("there is no key of " + in_quotes(name), "keys",
+                       "partc keys BUILD makes the keys of a build again");
   socket.set(ZMQ_CURVE_SERVERKEY, key->second);
   return socket;
 }
@@ -199,7 +200,7 @@ std::vector<Event> ZmqTransport::poll(std::optional<double> timeout_s) {
 /** The messages that lie ready, but not so many that others starve; in a step of a ring only up to the first that brings
 values, so that they do not pile up behind one another. */
 void ZmqTransport::receive(Socket& socket, const std::optional<std::string>& name, Until until,
-                        std::vector<Event>& events) {
+                           std::vector<Event>& events) {
   for (int count = 0; count < kBatch; ++count) {
     std::vector<Incoming> frames = socket.receive();
     if (frames.empty()) return;
@@ -218,7 +219,7 @@ void ZmqTransport::receive(Socket& socket, const std::optional<std::string>& nam
 }
 
 Event ZmqTransport::read(const core::Origin& origin, std::optional<std::string> user, std::vector<Incoming> frames,
-                      std::size_t first) {
+                         std::size_t first) {
   try {
     Frames rest;
     for (std::size_t i = first + 1; i < frames.size(); ++i) rest.push_back(std::move(frames[i].frame));
@@ -257,8 +258,7 @@ std::vector<Event> ZmqTransport::read_router_monitor() {
     incoming_.silent.remove(descriptor);
     if (const auto route = incoming_.routes.extract(descriptor))
       broken.push_back(core::Disconnected{{route.mapped(), true}});
-    else
-      incoming_.closed.insert(descriptor);
+    else incoming_.closed.insert(descriptor);
   }
   return broken;
 }

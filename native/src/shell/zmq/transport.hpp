@@ -58,7 +58,8 @@ class ZmqTransport : public Transport {
   void leave(const std::string& name);
   Ready wait(std::optional<double> timeout_s, std::vector<Event>& inputs);
   void receive(Socket& socket, const std::optional<std::string>& name, Until until, std::vector<Event>& events);
-  Event read(const core::Origin& origin, std::optional<std::string> user, std::vector<Incoming> frames, std::size_t first);
+  Event read(const core::Origin& origin, std::optional<std::string> user, std::vector<Incoming> frames,
+             std::size_t first);
   void read_own_monitors(const Ready& ready, std::vector<Event>& before, std::vector<Event>& after);
   std::vector<Event> read_router_monitor();
   void accepted(int descriptor);

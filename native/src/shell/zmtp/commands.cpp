@@ -70,7 +70,8 @@ std::string metadata(Role role) {
 
 bool accepts(Role role, std::string_view metadata) {
   // Combinations of RFC 28.
-  constexpr std::array<std::string_view, 3> clients = {"DEALER", "REQ", "ROUTER"}, servers = {"ROUTER", "REP", "DEALER"};
+  constexpr std::array<std::string_view, 3> clients = {"DEALER", "REQ", "ROUTER"},
+                                            servers = {"ROUTER", "REP", "DEALER"};
   const auto& others = role == Role::client ? servers : clients;
   bool is_known = false;
   while (!metadata.empty()) {

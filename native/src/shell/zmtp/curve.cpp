@@ -5,15 +5,15 @@
 #include <cstring>
 
 #include "errors.hpp"
-#include "shell/zmtp/z85.hpp"
 #include "shell/zmtp/commands.hpp"
+#include "shell/zmtp/z85.hpp"
 
 namespace partc::shell::zmtp {
 namespace {
 
 constexpr std::size_t kKey = 32, kMac = 16, kCookie = 96, kLongNonce = 16, kShortNonce = 8;
 constexpr std::size_t kHello = 200, kWelcome = 168, kLeastInitiate = 257, kLeastReady = 30;  // whole commands, bytes
-constexpr std::size_t kMessageHead = 8 + kShortNonce;                                       // the name, and a nonce
+constexpr std::size_t kMessageHead = 8 + kShortNonce;                                        // the name, and a nonce
 static_assert(crypto_box_PUBLICKEYBYTES == kKey && crypto_box_SECRETKEYBYTES == kKey && crypto_box_MACBYTES == kMac);
 
 using Key = std::array<unsigned char, kKey>;
@@ -177,13 +177,14 @@ class Client : public Curve {
   static const std::string& key_text(const Keys& keys, const std::string& server) {
     const auto key = keys.peers.find(server);
     if (key != keys.peers.end()) return key->second;
-    throw bundle_error("there is no key of '" + server + "'", "keys", "partc keys BUILD makes the keys of a build again");
+    throw bundle_error("there is no key of '" + server + "'", "keys",
+                       "partc keys BUILD makes the keys of a build again");
   }
 
   Step take_welcome(const Command& welcome, std::size_t size) {
     if (welcome.name != "WELCOME" || size != kWelcome) return {Step::Kind::broken, {}};
-    const auto content = unseal(welcome.data.substr(kLongNonce),
-                                nonce_of("WELCOME-", welcome.data.substr(0, kLongNonce)), first_);
+    const auto content =
+        unseal(welcome.data.substr(kLongNonce), nonce_of("WELCOME-", welcome.data.substr(0, kLongNonce)), first_);
     if (!content) return {Step::Kind::broken, {}};
     const Key theirs = key_of(*content);
     const auto session = shared(theirs, short_secret_), long_lived = shared(theirs, secret_);
@@ -193,7 +194,8 @@ class Client : public Curve {
     const std::string vouch_number = random(kLongNonce), number = next();
     std::string proof(text(public_));
     proof += vouch_number;
-    proof += seal(std::string(text(short_public_)).append(text(server_)), nonce_of("VOUCH---", vouch_number), *long_lived);
+    proof +=
+        seal(std::string(text(short_public_)).append(text(server_)), nonce_of("VOUCH---", vouch_number), *long_lived);
     proof += metadata(Role::client);
     std::string data = content->substr(kKey) + number;
     data += seal(proof, nonce_of("CurveZMQINITIATE", number), session_);
@@ -251,10 +253,11 @@ class Server : public Curve {
     if (initiate.name != "INITIATE" || size < kLeastInitiate) return {Step::Kind::broken, {}};
     if (sodium_memcmp(initiate.data.data(), cookie_.data(), kCookie)) return {Step::Kind::broken, {}};
     const std::string_view number = initiate.data.substr(kCookie, kShortNonce);
-    const auto proof = unseal(initiate.data.substr(kCookie + kShortNonce), nonce_of("CurveZMQINITIATE", number), session_);
+    const auto proof =
+        unseal(initiate.data.substr(kCookie + kShortNonce), nonce_of("CurveZMQINITIATE", number), session_);
     if (!proof || !follows(number) || !is_vouched(*proof)) return {Step::Kind::broken, {}};
     const std::string name = keys_.name_of(encode_z85(std::string_view(*proof).substr(0, kKey)));
-    if (name.empty()) return {Step::Kind::refused, command("ERROR", "\x03" "400")};
+    if (name.empty()) return {Step::Kind::refused, command("ERROR", "\003400")};
     if (!accepts(Role::server, std::string_view(*proof).substr(kKey + kLongNonce + kMac + 2 * kKey)))
       return {Step::Kind::broken, {}};
     user_ = name;

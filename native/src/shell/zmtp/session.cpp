@@ -10,15 +10,15 @@
 namespace partc::shell::zmtp {
 namespace {
 
-constexpr std::size_t kGreeting = 64, kMechanism = 20;         // bytes
-constexpr std::size_t kVersion = 10, kMechanismAt = 12;        // places in it
-constexpr std::uint64_t kMostHandshakeBytes = 1024;            // of a command of somebody who may be anybody
-constexpr std::size_t kMostFrames = 65'536;                    // of one message
-constexpr std::size_t kAlignment = 64;                         // bytes
-constexpr std::size_t kMostContext = 16;                       // bytes of a PING, which come back in its PONG
-constexpr std::size_t kMostUnsent = 1 << 20;                   // bytes, behind which no PONG is queued
-constexpr std::size_t kKeptBytes = 1 << 20;                    // memory for output that is kept for the next one
-constexpr double kTtlS = 0.1;                                  // unit of the time that a PING tells
+constexpr std::size_t kGreeting = 64, kMechanism = 20;   // bytes
+constexpr std::size_t kVersion = 10, kMechanismAt = 12;  // places in it
+constexpr std::uint64_t kMostHandshakeBytes = 1024;      // of a command of somebody who may be anybody
+constexpr std::size_t kMostFrames = 65'536;              // of one message
+constexpr std::size_t kAlignment = 64;                   // bytes
+constexpr std::size_t kMostContext = 16;                 // bytes of a PING, which come back in its PONG
+constexpr std::size_t kMostUnsent = 1 << 20;             // bytes, behind which no PONG is queued
+constexpr std::size_t kKeptBytes = 1 << 20;              // memory for output that is kept for the next one
+constexpr double kTtlS = 0.1;                            // unit of the time that a PING tells
 
 std::string greeting(std::string_view mechanism) {
   std::string bytes("\xff\0\0\0\0\0\0\0\x01\x7f\x03\x01", kMechanismAt);
@@ -118,10 +118,8 @@ void Session::take_body(std::string_view& bytes, std::vector<Frames>& messages) 
   body_->filled += size;
   if (body_->filled < body_->size) return;
   const Body body = *std::exchange(body_, {});
-  if (state_ == State::handshake)
-    take_handshake({body.data, body.size});
-  else
-    take_frame(body, messages);
+  if (state_ == State::handshake) take_handshake({body.data, body.size});
+  else take_frame(body, messages);
 }
 
 void Session::take_handshake(std::string_view bytes) {
@@ -154,8 +152,7 @@ void Session::take_command(std::string_view bytes) {
   if (found->data.size() < 2 || found->data.size() > 2 + kMostContext) return fail(Failure::broken);
   if (const std::uint64_t ttl = read_number(found->data, 2); ttl > 0) dead_ = now_ + kTtlS * static_cast<double>(ttl);
   // Who asks without reading the answers gets no more of them.
-  if (unsent().size() < kMostUnsent)
-    mechanism_->write(output_, {false, true}, command("PONG", found->data.substr(2)));
+  if (unsent().size() < kMostUnsent) mechanism_->write(output_, {false, true}, command("PONG", found->data.substr(2)));
 }
 
 void Session::send(const Frames& frames) {

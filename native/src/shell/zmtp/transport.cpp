@@ -24,7 +24,7 @@ using zmtp::Failure;
 using zmtp::State;
 
 constexpr double kLingerS = 0.3;
-constexpr double kHandshakeS = 10.0;      // who has not proven his name by then is disconnected
+constexpr double kHandshakeS = 10.0;         // who has not proven his name by then is disconnected
 constexpr double kPatientHandshakeS = 30.0;  // for those that we connect to: they may be loading
 constexpr int kAuthTries = 3;
 constexpr double kRetryS = 0.02, kRetryAtMostS = 0.25;  // a ring stands still meanwhile
@@ -32,9 +32,9 @@ constexpr double kConnectS = 2.0;  // the system alone would try for two minutes
 constexpr double kLookupS = 0.02;  // between two looks whether a name has been found
 constexpr double kListenAgainS = 0.1;
 constexpr std::size_t kReadBytes = 128 * 1024;
-constexpr int kReads = 8;      // in a row from one connection,
+constexpr int kReads = 8;           // in a row from one connection,
 constexpr std::size_t kBatch = 64;  // until so many events wait
-constexpr int kAccepted = 64;  // in a row
+constexpr int kAccepted = 64;       // in a row
 constexpr int kReady = 64;
 
 /** What epoll tells: a watched file with its number, the listener, or the number of a connection. */
@@ -142,7 +142,7 @@ std::vector<Event> ZmtpTransport::poll(std::optional<double> timeout_s) {
     std::array<epoll_event, kReady> ready;
     const int count = epoll_wait(epoll_.get(), ready.data(), kReady, wait_ms < 1e9 ? static_cast<int>(wait_ms) : -1);
     now_ = monotonic();
-    for (int i = 0; i < count; ++i) take(ready[i].data.u64);
+    for (int i = 0; i < count; ++i) take(ready[static_cast<std::size_t>(i)].data.u64);
     if (now_ >= deadline_) pass_time();
     for (const int file : files_) events_.push_back(Input{file});
     if (!events_.empty() || now_ >= end || count < 0) return std::exchange(events_, {});
@@ -377,10 +377,8 @@ void ZmtpTransport::close(Id id, Failure failure) {
     return;
   }
   Outgoing& out = outgoing_.at(closed->origin.name);
-  if (std::exchange(out.is_up, false))
-    events_.push_back(core::Disconnected{closed->origin});
-  else if (fails_for_good(out, failure))
-    events_.push_back(core::Rejected{closed->origin.name});
+  if (std::exchange(out.is_up, false)) events_.push_back(core::Disconnected{closed->origin});
+  else if (fails_for_good(out, failure)) events_.push_back(core::Rejected{closed->origin.name});
   retry_later(out);
 }
 

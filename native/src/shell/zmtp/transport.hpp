@@ -17,9 +17,9 @@ leaves during `poll`.
 #include <unordered_map>
 #include <vector>
 
-#include "shell/zmtp/tcp.hpp"
 #include "shell/transport.hpp"
 #include "shell/zmtp/session.hpp"
+#include "shell/zmtp/tcp.hpp"
 
 namespace partc::shell {
 
