@@ -60,7 +60,7 @@ class Execution:
     script: Script
     step: Step
     rows: Sequence[Row]
-    """The requests whose step it is, in the order of their rows; the first one's device part is this."""
+    """The requests whose step it is, in the order of their rows; the first is the one that executes it."""
     trace: bool
     values: dict[str, Array]
     """What is there by now."""
