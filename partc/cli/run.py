@@ -8,23 +8,21 @@ from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from partc.cli.options import (
     FILE,
     example,
     json_option,
-    log_of,
     log_options,
     print_json,
     refuse,
-    refuse_runner_options,
     runner_options,
     seconds,
 )
+from partc.cli.run_options import RunOptions
 from partc.printable import note
 
 if TYPE_CHECKING:
@@ -37,7 +35,9 @@ if TYPE_CHECKING:
     from partc.runtime.client.launch import LocalSettings
     from partc.runtime.client.prompts import Prompts
     from partc.runtime.client.results import Result, Tokens
-    from partc.runtime.client.runners import Runner
+
+    Asked = tuple[Prompts, Mapping[str, Array] | None]
+    """A request: its prompts, and the tensors beside them."""
 
 
 @click.command(
@@ -158,35 +158,7 @@ if TYPE_CHECKING:
     "--record/--no-record", default=True, help="Write the times of the run to BUILD/runs, for partc report."
 )
 @json_option("tokens, texts and outputs")
-def run_command(
-    build: Path,
-    prompts: tuple[str, ...],
-    token_ids: tuple[str, ...],
-    tensors: Path | None,
-    images: tuple[Path, ...],
-    sounds: tuple[Path, ...],
-    output: Path | None,
-    tokens: int | None,
-    temperature: float,
-    top_k: int,
-    top_p: float,
-    seed: int,
-    batch: bool,
-    stream: bool,
-    connect: str | None,
-    restart: bool,
-    rejoin: float | None,
-    runner: Runner | None,
-    patience: float | None,
-    log_level: str,
-    log_format: str,
-    linger: float,
-    balance: bool,
-    insecure: bool,
-    timing: bool,
-    record: bool,
-    as_json: bool,
-) -> None:
+def run_command(build: Path, **given: Any) -> None:
     """Start a runner for each device of BUILD as a local process, and generate.
 
     Several prompts are in flight at once. A model that does not generate prints its outputs.
@@ -194,87 +166,59 @@ def run_command(
     from partc.cli.balance import balanced
     from partc.cli.cannot import note_missing
     from partc.cli.load import load_build
-    from partc.cli.media import read_media
     from partc.cli.places import check_file
-    from partc.cli.requests import check_task, pair_requests, prompt_texts, read_prompts, read_tensors
     from partc.cli.results import print_tokens, write_outputs
-    from partc.format.message_parts import Sampling
-    from partc.runtime.client.launch import LocalSettings
-    from partc.runtime.core.liveness import LEAST_PATIENCE_S
 
-    given = (*prompts, *token_ids, *images, *sounds)
-    refuse(
-        not given and tensors is None,
-        "nothing to run: give --prompt, --token-ids, --image, --audio or --input",
-    )
-    _check_local(connect, rejoin, runner, patience)
+    options = RunOptions(**given)
+    options.check()
     role = load_build(build)
     model = role.model
-    check_task(role, bool(prompts or token_ids), tensors is not None or bool(images or sounds))
-    refuse(
-        batch and model.placeholder_token is not None,
-        "--batch is not for this model: a request has one prompt with one picture or sound",
-    )
-    asked = read_prompts(prompts, token_ids, batch, model.vocab_size)
-    shows_prompts = sys.stdout.isatty() and not as_json and not model.start_tokens
-    shown = prompt_texts(asked) if shows_prompts else []
-    inputs = [read_tensors(tensors)] if tensors is not None else []
-    inputs += read_media(images, sounds, batch, role, build)
-    sampling = Sampling(temperature, top_k, top_p, seed)
-    count = _new_tokens(model, tokens)
-    if output is not None:
-        check_file(output, "--output")
-    requests = pair_requests(asked, inputs, role)
-    live = stream and not as_json and model.generates and len(requests) == 1 and not batch
+    requests, shown = _requests(options, role, build)
+    count = _new_tokens(model, options.tokens)
+    if options.output is not None:
+        check_file(options.output, "--output")
+    one = len(requests) == 1 and not options.batch
+    live = options.stream and not options.as_json and model.generates and one
     listen = partial(print_tokens, prompt="".join(shown)) if live else None
     started = datetime.now(UTC)
-    settings = LocalSettings(
-        insecure,
-        floor_s=patience or LEAST_PATIENCE_S,
-        restart=restart,
-        rejoin_s=rejoin,
-        linger_s=linger,
-        runner=runner,
-        log=log_of(log_level, log_format),
-    )
     with (
-        _client(build, connect, settings) as client,
-        balanced(client, build) if balance else nullcontext(),
+        _client(build, options.connect, options.runners) as client,
+        balanced(client, build) if options.balance else nullcontext(),
     ):
-        note_missing(client, build, _wanted(role, len(requests), balance))
-        results = _generate(client, requests, count, sampling, listen)
-    if output is not None:
-        write_outputs(output, results)
-    _show(results, model, shown, live, as_json, timing)
-    if record:
-        _record(build, role.plan_id, results, started, local=connect is None)
+        note_missing(client, build, _wanted(role, len(requests), options))
+        results = _generate(client, requests, count, options.sampling, listen)
+    if options.output is not None:
+        write_outputs(options.output, results)
+    _show(results, model, shown, live, options.as_json, options.timing)
+    if options.record:
+        _record(build, role.plan_id, results, started, local=options.connect is None)
 
 
-def _check_local(
-    connect: str | None, rejoin: float | None, runner: str | None, patience: float | None
-) -> None:
-    """Refuse options of local runners where there are none."""
-    if connect is None:
-        return
-    given = click.get_current_context().get_parameter_source("restart")
+def _requests(options: RunOptions, role: Role, build: Path) -> tuple[list[Asked], list[str]]:
+    """The requests that are asked for, and their prompts as they are shown before the answers."""
+    from partc.cli.media import read_media
+    from partc.cli.requests import check_task, pair_requests, prompt_texts, read_prompts, read_tensors
+
+    model, media = role.model, (*options.images, *options.sounds)
+    texts = bool(options.prompts or options.token_ids)
+    check_task(role, texts, options.tensors is not None or bool(media))
     refuse(
-        given is not ParameterSource.DEFAULT,
-        "--restart and --no-restart are for local runners: leave --connect out",
+        options.batch and model.placeholder_token is not None,
+        "--batch is not for this model: a request has one prompt with one picture or sound",
     )
-    refuse(
-        rejoin is not None,
-        "--rejoin is for local runners: with --connect, give it to the source's partc-runner",
-    )
-    refuse_runner_options(runner, patience)
+    asked = read_prompts(options.prompts, options.token_ids, options.batch, model.vocab_size)
+    is_shown = sys.stdout.isatty() and not options.as_json and not model.start_tokens
+    inputs = [read_tensors(options.tensors)] if options.tensors is not None else []
+    inputs += read_media(options.images, options.sounds, options.batch, role, build)
+    return pair_requests(asked, inputs, role), prompt_texts(asked) if is_shown else []
 
 
-def _wanted(role: Role, requests: int, balance: bool) -> list[Name]:
+def _wanted(role: Role, requests: int, options: RunOptions) -> list[Name]:
     """Capabilities that this run would make use of."""
     found: list[Name] = ["limits"]
     if requests > 1 and role.model.generates:
         found.append("shared-steps")
-    given = click.get_current_context().get_parameter_source("balance")
-    if balance and given is not ParameterSource.DEFAULT:
+    if options.asks_to_balance:
         found.append("balancing")
     return found
 
@@ -314,7 +258,7 @@ def _client(build: Path, connect: str | None, settings: LocalSettings) -> Iterat
 
 def _generate(
     client: Client,
-    asked: Sequence[tuple[Prompts, Mapping[str, Array] | None]],
+    asked: Sequence[Asked],
     tokens: int,
     sampling: Sampling,
     listen: Callable[[Tokens], None] | None,

@@ -42,6 +42,7 @@ from partc.format.placement import Placement, placement_frames
 from partc.format.role import Role, source_role
 from partc.format.status import RingStatus
 from partc.runtime.client.connection import Connection
+from partc.runtime.client.line import Ending
 from partc.runtime.client.placing import Answered, Placing
 from partc.runtime.client.prompts import Prompts
 from partc.runtime.client.query import GREEDY, Query, checked
@@ -197,7 +198,7 @@ class Client(Connection):
         asked = checked(query, self.role, self._tokenizer)
         submit, frames = asked.submit(secrets.token_bytes(16), self.role), asked.frames()
         request = Request(
-            client=self,
+            line=self,
             ticket=submit.ticket,
             prompts=asked.ids,
             streams=asked.streams(self.role, self._tokenizer),
@@ -210,7 +211,7 @@ class Client(Connection):
         self._requests[request.ticket] = request
         return request
 
-    def wait(self, requests: Sequence[Request | Placing], timeout_s: float | None = None) -> None:
+    def wait(self, requests: Sequence[Ending], timeout_s: float | None = None) -> None:
         """Handle messages until these requests have ended, or the time is over."""
         end = None if timeout_s is None else time.monotonic() + timeout_s
         # While nobody waited, nobody listened; so patience begins anew.

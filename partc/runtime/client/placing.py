@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from partc.errors import PartcError, RunError
 from partc.format.messages import Placed
-
-if TYPE_CHECKING:
-    from partc.runtime.client.client import Client
+from partc.runtime.client.line import Line
 
 Answered = Callable[[Placed | PartcError], None]
 """Called with the end of a change of placement: it is in force, or why it is not."""
@@ -20,7 +17,7 @@ Answered = Callable[[Placed | PartcError], None]
 class Placing:
     """A change of placement under way."""
 
-    client: Client
+    line: Line
     ticket: bytes
     on_end: Answered | None = None
     outcome: Placed | PartcError | None = None
@@ -43,7 +40,7 @@ class Placing:
             RunError: the source cannot go over to it, or the change has not ended within `timeout_s`; the placement in
                 force stays.
         """
-        self.client.wait([self], timeout_s)
+        self.line.wait([self], timeout_s)
         if isinstance(self.outcome, Placed):
             return self.outcome
         raise self.outcome or RunError(f"no change within {timeout_s} s", hint="try again", cause="stalled")

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from partc.errors import PartcError, RunError
 from partc.format.frames import join_tensors
 from partc.format.messages import Cancel, Resume, Submit, Token
 from partc.format.messages import Result as Ended
+from partc.runtime.client.line import Line
 from partc.runtime.client.results import Crossing, Result, Timings, Tokens
 from partc.runtime.client.text import TextStream
-
-if TYPE_CHECKING:
-    from partc.runtime.client.client import Client
 
 
 @dataclass(slots=True)
 class Request:
     """A request in flight."""
 
-    client: Client
+    line: Line
     ticket: bytes
     prompts: Sequence[Sequence[int]]
     """Token ids."""
@@ -63,7 +60,7 @@ class Request:
         Raises:
             RunError: the request failed, or has not ended within `timeout_s`.
         """
-        self.client.wait([self], timeout_s)
+        self.line.wait([self], timeout_s)
         if isinstance(self.outcome, Result):
             return self.outcome
         if self.outcome is None:
@@ -74,14 +71,14 @@ class Request:
     def cancel(self) -> None:
         """Ask for an end; `result` raises then."""
         self.is_cancelled = True
-        self.client.tell(Cancel(ticket=self.ticket))
+        self.line.tell(Cancel(ticket=self.ticket))
 
     def ask_again(self) -> None:
         """Go on after a gap. What was never heard of may not have reached the source: it is sent again."""
         if self.steps > self._known:
-            self.client.tell(Resume(ticket=self.ticket, from_step=self.steps))
+            self.line.tell(Resume(ticket=self.ticket, from_step=self.steps))
         else:
-            self.client.tell(self.submit, self.frames)
+            self.line.tell(self.submit, self.frames)
         if self.is_cancelled:
             self.cancel()
 
