@@ -14,14 +14,14 @@ from partc.format.logs import BY_NAME, EVENTS, FIELDS, LEVELS, NO_LEVEL, is_writ
 
 ROOT = Path(__file__).parents[2]
 _PYTHON = re.compile(r'(?:\bLog|\bwrite)\(\s*f?"([a-z-]+)"')
-_CPP = re.compile(r'(?:Log\{|return \{|Log [a-z_]+\{|note\(|settings\.log, device, |: )"([a-z-]+)"')
+_CPP = re.compile(r'(?:Log\{|return \{|Log [a-z_]+\{|with_reason\(|note\(|settings\.log, device, |: )"([a-z-]+)"')
 _SECRET = ("prompt", "text", "token", "key", "ticket", "ids")
 """Words that no field may be."""
 
 
 def told_in_python() -> set[str]:
     """Names of events in the sources of the runner."""
-    files = [*(ROOT / "partc/runtime/core").glob("*.py"), *(ROOT / "partc/runtime/shell").glob("*.py")]
+    files = [*(ROOT / "partc/runtime/core").rglob("*.py"), *(ROOT / "partc/runtime/shell").glob("*.py")]
     texts = [path.read_text() for path in [*files, ROOT / "partc/runtime/cli.py"]]
     found = {name for text in texts for name in _PYTHON.findall(text)}
     return found | ({"linked"} if 'else "linked", {}' in "".join(texts) else set())
@@ -29,7 +29,7 @@ def told_in_python() -> set[str]:
 
 def told_in_cpp() -> set[str]:
     """Names of events in the sources of the native runner."""
-    files = [*(ROOT / "native/src/core").glob("*.cpp"), *(ROOT / "native/src/shell").glob("*.cpp")]
+    files = [*(ROOT / "native/src/core").rglob("*.cpp"), *(ROOT / "native/src/shell").glob("*.cpp")]
     texts = [path.read_text() for path in [*files, ROOT / "native/src/cli.cpp"]]
     found = {name for text in texts for name in _CPP.findall(text)} & BY_NAME.keys()
     return found | ({"complete"} if '? "complete"' in "".join(texts) else set())
