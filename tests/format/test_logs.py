@@ -14,7 +14,9 @@ from partc.format.logs import BY_NAME, EVENTS, FIELDS, LEVELS, NO_LEVEL, is_writ
 
 ROOT = Path(__file__).parents[2]
 _PYTHON = re.compile(r'(?:\bLog|\bwrite)\(\s*f?"([a-z-]+)"')
-_CPP = re.compile(r'(?:Log\{|return \{|Log [a-z_]+\{|with_reason\(|note\(|settings\.log, device, |: )"([a-z-]+)"')
+_CPP = re.compile(
+    r'(?:Log\{|return \{|Log [a-z_]+\{|with_reason\(|note\(|settings\.log, device, |: )"([a-z-]+)"'
+)
 _SECRET = ("prompt", "text", "token", "key", "ticket", "ids")
 """Words that no field may be."""
 

@@ -75,6 +75,7 @@ class Execution:
     """Values for the client."""
     kept: Mapping[str, Array] | None = None
     """Values that later steps read; None: nothing is said of them."""
+    _role: Role = field(init=False)
     _program: Program = field(init=False)
     _awaits: Sequence[tuple[Message, ...]] = field(init=False)
     _dead: Sequence[frozenset[str]] = field(init=False)
@@ -86,6 +87,7 @@ class Execution:
 
     def __post_init__(self) -> None:
         script, phase = self.script, self.step.phase
+        self._role = script.role
         self._program, self._awaits = script.role.programs[phase], script.awaits[phase]
         self._dead = script.dead[phase]
 
@@ -157,10 +159,6 @@ class Execution:
         self._inbox.clear()
 
     # -- inner workings
-
-    @property
-    def _role(self) -> Role:
-        return self.script.role
 
     def _execute(self, instruction: Instruction, actions: list[Action]) -> bool:
         """Carry out an instruction; whether it must be computed."""

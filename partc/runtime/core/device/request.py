@@ -77,6 +77,10 @@ class Request:
     """Values of the first step that later ones read."""
     _resets: bool = True
     """Whether the next sub-module that runs finds the states of an earlier request."""
+    _row: Row = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._row = Row(self.slot, self.sampling)
 
     @classmethod
     def resumed(cls, script: Script, resumption: Resumption, before: Request | None, now: float) -> Request:
@@ -224,7 +228,7 @@ class Request:
         execution = self._execution = Execution(
             self.script,
             step,
-            [Row(request.slot, request.sampling) for request in (self, *self._mates)],
+            [self._row, *(mate._row for mate in self._mates)] if self._mates else (self._row,),
             self.trace,
             {**self._step_inputs(step), **self._kept, **inputs},
             Timing(self.number, number, started_s=now, epoch=self.script.role.epoch),
