@@ -14,7 +14,7 @@ from partc.ir.graph import Graph, ModelInfo, Module, State, Submodule, Value
 from partc.ir.workload import of_batch, workload
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
-from partc.plan.model.layers import Span, layers_in
+from partc.planner.model.layers import Span, layers_in
 from passes.form_submodules import arrange
 from passes.profile_submodules import crossing_bytes, homes, profile_submodules
 

@@ -15,10 +15,10 @@ from partc.ir.graph import ModelInfo, Module
 from partc.ir.workload import of_batch
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
-from partc.plan.model.problem import Problem
-from partc.plan.rings.kinds import check_fleet, kinds_of, reduced
-from partc.plan.rings.make import plan_fleet
-from partc.plan.rings.rings import most_devices
+from partc.planner.model.problem import Problem
+from partc.planner.rings.kinds import check_fleet, kinds_of, reduced
+from partc.planner.rings.make import plan_fleet
+from partc.planner.rings.rings import most_devices
 from passes.partition_graph import problem_of, profile_on
 
 

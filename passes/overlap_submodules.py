@@ -17,10 +17,10 @@ from partc.format.plan import Copy, Holding, Overlap
 from partc.ir.graph import Module
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
-from partc.plan.model.movable import with_borders
-from partc.plan.model.problem import Problem
-from partc.plan.model.problem_json import read_problem
-from partc.plan.model.stages import held
+from partc.planner.model.movable import with_borders
+from partc.planner.model.problem import Problem
+from partc.planner.model.problem_json import read_problem
+from partc.planner.model.stages import held
 
 MAX_LABELS = 1000
 """Partial choices that are kept at a time: more than an interval has sub-modules, so more than rings need in which no

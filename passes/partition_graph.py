@@ -26,18 +26,18 @@ from partc.pipeline.default import Default
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass, load_target
 from partc.pipeline.sharing import SHARING
-from partc.plan.explain.remedies import model_remedy
-from partc.plan.groups.evaluate import evaluate_plan
-from partc.plan.model.edges import edges_of
-from partc.plan.model.layers import Shape, shape_of
-from partc.plan.model.objective_values import tokens_per_s
-from partc.plan.model.objectives import by_objective
-from partc.plan.model.plan_file import plan_file
-from partc.plan.model.problem import Device, Link, Phase, Problem, Shared, Submodule
-from partc.plan.model.roofline import count_measured, hop_s, overheads, prices
-from partc.plan.model.rules import blame, restrict, rules_of
-from partc.plan.model.stale import advice
-from partc.plan.model.unsupported import (
+from partc.planner.explain.remedies import model_remedy
+from partc.planner.groups.evaluate import evaluate_plan
+from partc.planner.model.edges import edges_of
+from partc.planner.model.layers import Shape, shape_of
+from partc.planner.model.objective_values import tokens_per_s
+from partc.planner.model.objectives import by_objective
+from partc.planner.model.plan_file import plan_file
+from partc.planner.model.problem import Device, Link, Phase, Problem, Shared, Submodule
+from partc.planner.model.roofline import count_measured, hop_s, overheads, prices
+from partc.planner.model.rules import blame, restrict, rules_of
+from partc.planner.model.stale import advice
+from partc.planner.model.unsupported import (
     Unsupported,
     check_pins,
     check_place,
@@ -48,9 +48,9 @@ from partc.plan.model.unsupported import (
     unsupported_of,
     without_unsupported,
 )
-from partc.plan.placed_by_user import check_strategy, plan_placed, stages_placed
-from partc.plan.solve import solve, with_explanation
-from partc.plan.survive.model import survival_of
+from partc.planner.placed_by_user import check_strategy, plan_placed, stages_placed
+from partc.planner.solve import solve, with_explanation
+from partc.planner.survive.model import survival_of
 from passes.profile_submodules import Stored, profile_submodules
 from passes.shards.pricing import with_blocks
 
@@ -71,7 +71,7 @@ class PartitionGraph(Pass):
     devices: str = Default("devices.yaml")
     """Path of devices.yaml."""
     strategy: str = Default("optimal")
-    """A name of `partc.plan.solve`."""
+    """A name of `partc.planner.solve`."""
 
     def apply(self, module: Module, context: Context) -> bool:
         """Set `module.plan`; raises PlanError if no plan meets the constraints."""

@@ -11,7 +11,7 @@ from partc.errors import PlanError
 from partc.ir.edit import Names
 from partc.ir.graph import Graph, Module
 from partc.pipeline.contract import Context, Pass
-from partc.plan.groups.algorithm1 import apportion
+from partc.planner.groups.algorithm1 import apportion
 from passes.shards.blocks import find_blocks
 from passes.shards.divide import divide
 from passes.shards.units import Refusal

@@ -19,8 +19,8 @@ from partc.ir.graph import Graph, Input, Module, Node, Part, Value
 from partc.ir.once import is_of_request, once_nodes
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
-from partc.plan.model.programs import Calls, Whole, placement_programs
-from partc.plan.model.stages import (
+from partc.planner.model.programs import Calls, Whole, placement_programs
+from partc.planner.model.stages import (
     SOURCE,
     Ends,
     part_name,

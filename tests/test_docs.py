@@ -14,7 +14,7 @@ from partc.cli.main import COMMANDS
 from partc.config import demand, devices, fleet, model, profiles, quantize
 from partc.format.tasks import TASKS
 from partc.pipeline.registry import COMMON_OPTIONS, TARGETS, fusions, target_type
-from partc.plan.solve import STRATEGIES
+from partc.planner.solve import STRATEGIES
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = sorted((ROOT / "docs").glob("*.md"))

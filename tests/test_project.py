@@ -37,7 +37,7 @@ HEAVY = {
         "partc.frontend",
         "partc.ir",
         "partc.pipeline",
-        "partc.plan",
+        "partc.planner",
     ),
 }
 RUNNER_SECONDS = 0.6

@@ -15,8 +15,8 @@ from partc.ir.graph import Module
 from partc.pipeline.default import PHASES
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass
-from partc.plan.model.change import with_links
-from partc.plan.model.problem import Link, Problem
+from partc.planner.model.change import with_links
+from partc.planner.model.problem import Link, Problem
 from passes.partition_graph import problem_of
 from passes.profile_submodules import profile_submodules
 

@@ -17,13 +17,13 @@ from partc.format.placement import Placement, Stages, seal_placement
 from partc.format.program import ONCE, Emit, Program, Run, Sample, piece_of, print_program
 from partc.format.reading import RECOMPILE, convert
 from partc.format.role import STEP_INPUTS, device_folders, source_role
-from partc.plan.model.evaluate import evaluate
-from partc.plan.model.layers import Shape, Span
-from partc.plan.model.patience_figures import placement_figures
-from partc.plan.model.plan_file import PLAN_FILE, has_groups, read_plan
-from partc.plan.model.problem import Problem
-from partc.plan.model.problem_json import read_problem
-from partc.plan.model.programs import Calls, Whole, placement_programs
+from partc.planner.model.evaluate import evaluate
+from partc.planner.model.layers import Shape, Span
+from partc.planner.model.patience_figures import placement_figures
+from partc.planner.model.plan_file import PLAN_FILE, has_groups, read_plan
+from partc.planner.model.problem import Problem
+from partc.planner.model.problem_json import read_problem
+from partc.planner.model.programs import Calls, Whole, placement_programs
 
 _COPIES = "`overlap: 1` or `survive: one` in devices.yaml lay more there"
 _ROOM = "move fewer sub-modules, or others besides"

@@ -47,9 +47,9 @@ from partc.balance.replan import Conditions, Replanner
 from partc.balance.speeds import Speeds, ratios_of
 from partc.config.units import format_seconds
 from partc.format.placement import Stages
-from partc.plan.model.objectives import by_objective
-from partc.plan.model.problem import Problem
-from partc.plan.model.stages import devices_of
+from partc.planner.model.objectives import by_objective
+from partc.planner.model.problem import Problem
+from partc.planner.model.stages import devices_of
 
 GAIN = 0.10
 """A move gains at least this part of the time per token; a trial may lose no more."""

@@ -25,7 +25,7 @@ from partc.format.messages import Placed
 from partc.format.placement import Placement
 from partc.format.role import read_roles
 from partc.format.status import RingStatus
-from partc.plan.model.plan_file import PLAN_FILE, is_placed, read_plan
+from partc.planner.model.plan_file import PLAN_FILE, is_placed, read_plan
 from partc.printable import note
 
 LOOK_S = 0.5

@@ -10,11 +10,11 @@ from partc.config.placement import Range, parse_range
 from partc.config.units import format_bytes
 from partc.errors import ConfigError, PlanError
 from partc.format.placement import Placement, Stages, stages_of
-from partc.plan.model.evaluate import Evaluation, evaluate
-from partc.plan.model.layers import spans_of
-from partc.plan.model.objective_values import say_difference, say_value, seconds_per_token
-from partc.plan.model.problem import Problem
-from partc.plan.model.stages import devices_of, held
+from partc.planner.model.evaluate import Evaluation, evaluate
+from partc.planner.model.layers import spans_of
+from partc.planner.model.objective_values import say_difference, say_value, seconds_per_token
+from partc.planner.model.problem import Problem
+from partc.planner.model.stages import devices_of, held
 
 
 @dataclass(frozen=True)

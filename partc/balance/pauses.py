@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from partc.format.placement import Stages
-from partc.plan.model.stages import devices_of
+from partc.planner.model.stages import devices_of
 
 COOL_DOWN_S = 30.0
 COOL_DOWN_COSTS = 20

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from partc.errors import PlanError
 from partc.format.placement import Stage, Stages
-from partc.plan.model.problem import Edge, Phase, Problem, Shared, Submodule
+from partc.planner.model.problem import Edge, Phase, Problem, Shared, Submodule
 
 
 @dataclass(frozen=True)

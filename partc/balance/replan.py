@@ -9,13 +9,13 @@ from math import inf
 from partc.balance.pieces import Pieces, piece_problem, to_pieces, to_submodules
 from partc.balance.speeds import LINKS, Ratios, Seconds
 from partc.format.placement import Stages, stages_of
-from partc.plan.exact.optimal import seek_best
-from partc.plan.model.change import with_links, with_speeds
-from partc.plan.model.effort import QUICK
-from partc.plan.model.evaluate import evaluate, follow_step
-from partc.plan.model.objective_values import seconds_per_token
-from partc.plan.model.problem import Link, Problem
-from partc.plan.model.stages import held, returns_of
+from partc.planner.exact.optimal import seek_best
+from partc.planner.model.change import with_links, with_speeds
+from partc.planner.model.effort import QUICK
+from partc.planner.model.evaluate import evaluate, follow_step
+from partc.planner.model.objective_values import seconds_per_token
+from partc.planner.model.problem import Link, Problem
+from partc.planner.model.stages import held, returns_of
 
 _LEAST_RATIO = 1e-6
 """Ratios of time are no smaller, so that what is divided by them stays a number."""

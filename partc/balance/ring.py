@@ -14,8 +14,8 @@ from partc.balance.windows import Windows, stages_in
 from partc.errors import PlanError
 from partc.format.placement import Stages
 from partc.format.status import RingStatus
-from partc.plan.model.layers import Shape
-from partc.plan.model.stages import devices_of
+from partc.planner.model.layers import Shape
+from partc.planner.model.stages import devices_of
 
 
 class RingBalancer:

@@ -35,8 +35,8 @@ from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value, Weight
 from partc.ir.types import BY_SHORT
 from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact, Target
-from partc.plan.model.patience_figures import placement_figures
-from partc.plan.model.stages import devices_in, part_name, pieces_of
+from partc.planner.model.patience_figures import placement_figures
+from partc.planner.model.stages import devices_in, part_name, pieces_of
 
 PROMPT_CHUNK = 64
 """Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be nearly as fast as with

@@ -43,7 +43,7 @@ from partc.format.plan import PlanFile
 from partc.ir.graph import Module, Part
 from partc.pipeline.contract import Progress, Target, no_progress
 from partc.pipeline.registry import load_target
-from partc.plan.model.plan_file import PLAN_FILE
+from partc.planner.model.plan_file import PLAN_FILE
 
 
 def write_bundle(

@@ -34,7 +34,7 @@ def build_facts(build: Path) -> Facts | None:
 def planned_lines(module: Module, devices: DevicesConfig) -> list[str]:
     """Lines about the capabilities that the ring of a plan does not have."""
     from partc.format.capabilities import missing
-    from partc.plan.explain.cannot import planned_facts
+    from partc.planner.explain.cannot import planned_facts
 
     return [f"- {one.sentence}" for one in missing(planned_facts(module, devices))]
 

@@ -15,7 +15,7 @@ from partc.ir.graph import Module
 from partc.ir.verify import SPECIFICATIONS
 from partc.pipeline.contract import Pass
 from partc.pipeline.registry import PASSES, load_pass, load_target
-from partc.plan.solve import load_strategy
+from partc.planner.solve import load_strategy
 
 if TYPE_CHECKING:
     from partc.config.devices import DeviceConfig, DevicesConfig

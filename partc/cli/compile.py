@@ -83,8 +83,8 @@ def compile_command(
     from partc.cli.observers import Watch, run_watched
     from partc.cli.places import check_folder
     from partc.config.devices import load_devices
-    from partc.plan.placed_by_user import check_strategy
-    from partc.verify.origin import write_origin
+    from partc.planner.placed_by_user import check_strategy
+    from partc.verifier.origin import write_origin
 
     # Before the long work: a mistake in these should not cost minutes.
     devices = load_devices(devices_file)
@@ -133,7 +133,7 @@ def _report(module: Module, devices: DevicesConfig, output: Path | None, as_json
     from partc.cli.cannot import planned_lines
     from partc.cli.precision import precision_line
     from partc.cli.tables import print_summary, show
-    from partc.plan.explain.summary import summary_of
+    from partc.planner.explain.summary import summary_of
 
     if module.plan is None:
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from partc.format.logs import FORMATS, LEVELS, NO_LEVEL
-from partc.plan.solve import ABOUT, STRATEGIES
+from partc.planner.solve import ABOUT, STRATEGIES
 
 if TYPE_CHECKING:
     from partc.runtime.shell.log import LogSettings

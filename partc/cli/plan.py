@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from partc.format.fleet import Fleet
     from partc.format.plan import Plan
     from partc.ir.graph import Module
-    from partc.plan.model.problem import Problem
+    from partc.planner.model.problem import Problem
 
 
 @click.command(
@@ -95,7 +95,7 @@ def _plan(model: str, devices_file: Path, strategy: str, cut_rule: str, cache: b
     from partc.cli.observers import run_watched
     from partc.config.devices import load_devices
     from partc.pipeline.default import PLANNING, default_pipeline
-    from partc.plan.placed_by_user import check_strategy
+    from partc.planner.placed_by_user import check_strategy
 
     # Before the long work: a mistake in these should not cost minutes.
     devices = load_devices(devices_file)
@@ -116,7 +116,7 @@ def _fleet(
     from partc.config.demand import load_demand
     from partc.config.devices import load_devices
     from partc.pipeline.default import fleet_pipeline
-    from partc.plan.rings.kinds import check_fleet
+    from partc.planner.rings.kinds import check_fleet
 
     load_demand(demand_file)
     devices = load_devices(devices_file)
@@ -146,7 +146,7 @@ def _show(module: Module, devices_file: Path, as_json: bool) -> None:
     from partc.cli.tables import print_summary, show
     from partc.config.devices import load_devices
     from partc.format.digests import canonical_json
-    from partc.plan.explain.summary import summary_of
+    from partc.planner.explain.summary import summary_of
 
     assert module.plan is not None, "partition-graph leaves a plan or raises"
     if as_json:
@@ -161,8 +161,8 @@ def _show(module: Module, devices_file: Path, as_json: bool) -> None:
 def _answer(file: str, strategy: str, as_json: bool) -> None:
     """Solve the problem in `file` and print the answer; an infeasible one ends with exit code 1."""
     from partc.cli.load import read_text
-    from partc.plan.model.problem_json import parse_problem
-    from partc.plan.solve import solve
+    from partc.planner.model.problem_json import parse_problem
+    from partc.planner.solve import solve
 
     problem = parse_problem(read_text(file, "give a planning problem as JSON, or - for standard input"), file)
     answer = solve(problem, strategy)
@@ -181,8 +181,8 @@ def _print_answer(problem: Problem, answer: Plan, file: str, strategy: str) -> N
         PlanError: the problem has no answer; says which constraint cannot be met.
     """
     from partc.cli.tables import print_summary
-    from partc.plan.explain.summary import summarize
-    from partc.plan.groups.evaluate import evaluate_plan
+    from partc.planner.explain.summary import summarize
+    from partc.planner.groups.evaluate import evaluate_plan
 
     if answer.stages is None:
         hint = f"{_remedy(problem, answer, strategy)}; --json prints the whole answer"
@@ -192,8 +192,8 @@ def _print_answer(problem: Problem, answer: Plan, file: str, strategy: str) -> N
 
 def _remedy(problem: Problem, answer: Plan, strategy: str) -> str:
     """A hint for a problem without an answer."""
-    from partc.plan.explain.remedies import problem_remedy
-    from partc.plan.solve import solve
+    from partc.planner.explain.remedies import problem_remedy
+    from partc.planner.solve import solve
 
     if strategy != "optimal" and solve(problem, explained=False).feasible:
         return f"{strategy} finds no plan, though there is one: use --strategy optimal"

@@ -233,7 +233,7 @@ def _ring(name: str, build: Path, connect: str | None, local: LocalSettings, bal
     from partc.cli.cannot import build_facts
     from partc.cli.load import load_build
     from partc.errors import RunError
-    from partc.plan.model.device_times import PlannedTimes
+    from partc.planner.model.device_times import PlannedTimes
     from partc.serve.server import RingSettings
 
     role = load_build(build)

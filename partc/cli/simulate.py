@@ -14,10 +14,10 @@ from partc.printable import note
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from partc.plan.model.problem import Problem
-    from partc.plan.simulate.build import Build
-    from partc.plan.simulate.case import Case
-    from partc.plan.simulate.script import Workflow
+    from partc.planner.model.problem import Problem
+    from partc.planner.simulate.build import Build
+    from partc.planner.simulate.case import Case
+    from partc.planner.simulate.script import Workflow
 
 _REQUESTS = 4
 _LEAST, _MOST = 1e-6, 1e6
@@ -105,10 +105,10 @@ def simulate_command(
     at once as its model.yaml says (max_requests); the others wait.
     """
     from partc.cli.timeline import print_simulation
-    from partc.plan.simulate import MODES
-    from partc.plan.simulate.build import workflow
-    from partc.plan.simulate.case import simulate
-    from partc.plan.simulate.demand import Load
+    from partc.planner.simulate import MODES
+    from partc.planner.simulate.build import workflow
+    from partc.planner.simulate.case import simulate
+    from partc.planner.simulate.demand import Load
 
     case, build = _read(plan)
     case = _changed(case, bandwidth, speed, efficiency)
@@ -140,9 +140,9 @@ def _read(path: Path) -> tuple[Case, Build | None]:
         UserError: it is neither a plan nor a build.
     """
     from partc.cli.load import check_plan_path
-    from partc.plan.model.plan_file import PLAN_FILE, parse_plan, read_plan
-    from partc.plan.simulate.build import read_build
-    from partc.plan.simulate.case import read_case
+    from partc.planner.model.plan_file import PLAN_FILE, parse_plan, read_plan
+    from partc.planner.simulate.build import read_build
+    from partc.planner.simulate.case import read_case
 
     if str(path) == "-":
         return read_case(parse_plan(sys.stdin.read(), "-"), "-"), None
@@ -163,7 +163,7 @@ def _changed(
     from dataclasses import replace
 
     from partc.errors import PlanError
-    from partc.plan.model.change import with_bandwidths, with_efficiency, with_speeds
+    from partc.planner.model.change import with_bandwidths, with_efficiency, with_speeds
 
     if efficiency is not None:
         if not case.phases:
@@ -176,7 +176,7 @@ def _changed(
 
 def _idle(case: Case, work: Workflow, bandwidth: tuple[str, ...], speed: tuple[str, ...]) -> Iterator[str]:
     """What-ifs that change nothing, since the plan does without the link or the device."""
-    from partc.plan.simulate.script import busy_s
+    from partc.planner.simulate.script import busy_s
 
     busy = {name for script in work.scripts for name in busy_s(script, work.link_of)}
     for text in bandwidth:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from partc.errors import UserError
 from partc.format.status import RingStatus
-from partc.plan.model.device_times import PlannedTimes
+from partc.planner.model.device_times import PlannedTimes
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from partc.config.units import format_bytes, format_seconds
-from partc.plan.explain.summary import MessageRow, StageRow, Summary
-from partc.plan.model.objective_values import say_rate
+from partc.planner.explain.summary import MessageRow, StageRow, Summary
+from partc.planner.model.objective_values import say_rate
 from partc.printable import printable
 
 if TYPE_CHECKING:

@@ -10,10 +10,10 @@ from rich.table import Table
 
 from partc.cli.tables import show, table
 from partc.config.units import format_seconds
-from partc.plan.model.objective_values import say_rate
+from partc.planner.model.objective_values import say_rate
 
 if TYPE_CHECKING:
-    from partc.plan.simulate.result import Simulation, Span
+    from partc.planner.simulate.result import Simulation, Span
 
 _WIDTH = 78
 _MOST_ROWS = 16

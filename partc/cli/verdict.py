@@ -12,7 +12,7 @@ from partc.ir.quantization import BLOCKWISE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from partc.verify.report import Cost, CutError, Report
+    from partc.verifier.report import Cost, CutError, Report
 
 _WRONG = 5
 """Wrong pieces that have a row each; after the first one all are."""

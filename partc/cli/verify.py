@@ -91,7 +91,7 @@ def verify_command(
     from partc.cli.progress import progress_bar
     from partc.cli.verdict import print_report
     from partc.runtime.core.liveness import LEAST_PATIENCE_S
-    from partc.verify import verify_build
+    from partc.verifier import verify_build
 
     refuse(no_cost and text is not None, "--text and --no-cost exclude each other")
     load_build(build)  # whether it is a build at all comes before what it was compiled from
@@ -123,7 +123,7 @@ def verify_command(
 def _check_origin(build: Path) -> None:
     """Say how to name the original, where it is not any more where it was compiled from."""
     from partc.errors import ConfigError
-    from partc.verify.origin import read_origin
+    from partc.verifier.origin import read_origin
 
     try:
         read_origin(build)

@@ -97,7 +97,7 @@ def _ring(build: Path, connect: str, period_s: float, balance: bool, insecure: b
     from partc.cli.load import load_build
     from partc.cli.reach import reach_ring
     from partc.cli.status_feed import lost_line, make_line
-    from partc.plan.model.device_times import PlannedTimes
+    from partc.planner.model.device_times import PlannedTimes
 
     load_build(build)
     facts = build_facts(build)

@@ -21,7 +21,7 @@ from partc.cluster.posts import DoorRing
 from partc.config.fleet import DoorPlace
 from partc.errors import PartcError, RunError
 from partc.format.role import source_role
-from partc.plan.model.device_times import PlannedTimes
+from partc.planner.model.device_times import PlannedTimes
 from partc.runtime.client.client import Client
 from partc.serve.access import Limits, read_keys
 from partc.serve.browsers import read_origins

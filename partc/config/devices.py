@@ -120,7 +120,7 @@ class DevicesConfig:
     keep: str = "prompt"
     """One of `KEEP`."""
     returns: int | Literal["auto", "any"] = "auto"
-    """How often a plan may return to a device that it has left; `auto`: see `partc.plan.exact.returns`."""
+    """How often a plan may return to a device that it has left; `auto`: see `partc.planner.exact.returns`."""
     memory_fraction: float = 0.9
     """The part of a device's memory that may be used (EdgeShard's beta)."""
     survive: str = "none"

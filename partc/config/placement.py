@@ -1,7 +1,7 @@
 """`place`, `pin` and `ban` in devices.yaml: which layers or sub-modules a device holds, must hold, may not hold.
 
 Each is a mapping of devices to ranges: `board: layers 4-11`, `board: [layers 0-1, submodules 9]`. Here they are
-only read; what they mean for a model's sub-modules says `partc.plan.placed_by_user`.
+only read; what they mean for a model's sub-modules says `partc.planner.placed_by_user`.
 """
 
 from __future__ import annotations

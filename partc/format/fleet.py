@@ -1,6 +1,6 @@
 """A fleet: rings of one model that answer a demand together, as `partc plan --fleet --json` prints it.
 
-`form-rings` decides it (`partc.plan.rings`); the module carries it in its plan.
+`form-rings` decides it (`partc.planner.rings`); the module carries it in its plan.
 """
 
 from __future__ import annotations

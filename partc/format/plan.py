@@ -1,6 +1,6 @@
 """The plan of a module: plan.json, `{format, problem, answer, predicted, overlap, survival, layers, fleet}`.
 
-The planner makes it (`partc.plan`); the IR carries it from `partition-graph` to the passes that apply it.
+The planner makes it (`partc.planner`); the IR carries it from `partition-graph` to the passes that apply it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from partc.format.placement import Stage, Stages, assignment_of, stages_of
 
 FORMAT = "partc-plan/1"
 Objective = Literal["latency", "throughput"]
-"""The time of a token is to be short, or the number of steps in a second large: see `partc.plan.model.objectives`."""
+"""The time of a token is to be short, or the number of steps in a second large: see
+`partc.planner.model.objectives`."""
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 Json = dict[str, Any]
 Number = int | float
@@ -301,7 +302,7 @@ class PlanFile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """plan.json; IR text written by hand may have the answer's assignment alone."""
 
     problem: Json | None = None
-    """The planning problem as JSON (`partc.plan.model.problem_json`)."""
+    """The planning problem as JSON (`partc.planner.model.problem_json`)."""
     answer: Plan = Plan()
     """Empty where nobody planned."""
     predicted: Predicted | None = None

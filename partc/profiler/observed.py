@@ -12,7 +12,7 @@ from partc.config.devices import DevicesConfig
 from partc.format.placement import Stage
 from partc.ir.graph import Module
 from partc.ir.workload import workload
-from partc.plan.model.roofline import submodule_s
+from partc.planner.model.roofline import submodule_s
 from partc.runs.history import History
 from partc.runs.typical import Typical, TypicalSteps
 

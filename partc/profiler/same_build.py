@@ -6,7 +6,7 @@ from partc.config.devices import DevicesConfig
 from partc.errors import UserError
 from partc.ir.graph import Module
 from partc.ir.workload import workload
-from partc.plan.model.edges import edges_of
+from partc.planner.model.edges import edges_of
 from partc.runs.history import History
 
 

@@ -16,15 +16,15 @@ from typing import Any
 
 from partc.config.units import format_bytes, format_seconds
 from partc.format.role import Role
-from partc.plan.explain.summary import summarize
-from partc.plan.groups.lanes import Lanes
-from partc.plan.groups.step import follow_shared
-from partc.plan.groups.units import units_of
-from partc.plan.model.check import read_answer
-from partc.plan.model.objective_values import say_rate, unit
-from partc.plan.model.objectives import is_less_better
-from partc.plan.simulate.build import Build, workflow
-from partc.plan.simulate.case import Case, read_case
+from partc.planner.explain.summary import summarize
+from partc.planner.groups.lanes import Lanes
+from partc.planner.groups.step import follow_shared
+from partc.planner.groups.units import units_of
+from partc.planner.model.check import read_answer
+from partc.planner.model.objective_values import say_rate, unit
+from partc.planner.model.objectives import is_less_better
+from partc.planner.simulate.build import Build, workflow
+from partc.planner.simulate.case import Case, read_case
 
 Json = Mapping[str, Any]
 

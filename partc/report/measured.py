@@ -14,8 +14,8 @@ import numpy as np
 
 from partc.errors import PlanError
 from partc.format.dtypes import Array
-from partc.plan.simulate.case import simulate
-from partc.plan.simulate.demand import Load
+from partc.planner.simulate.case import simulate
+from partc.planner.simulate.demand import Load
 from partc.report.expected import device_s, message_s
 from partc.report.figures import Plan
 from partc.runs.records import RunRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from partc.plan.model.layers import spans_of
+from partc.planner.model.layers import spans_of
 from partc.report.figures import Figure, Json, Plan, pointer
 from partc.report.lanes import Bar, percent
 

@@ -11,7 +11,7 @@ from functools import cache
 from typing import Any
 
 from partc.format.build import Model
-from partc.plan.model.objective_values import rate, seconds_per_token
+from partc.planner.model.objective_values import rate, seconds_per_token
 from partc.report.figures import Figure, Plan, pointer
 from partc.report.lanes import percent
 from partc.report.measured import Measured

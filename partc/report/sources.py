@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partc.errors import BundleError
-from partc.plan.model.plan_file import PLAN_FILE, read_plan
-from partc.plan.simulate.build import Build, read_build
+from partc.planner.model.plan_file import PLAN_FILE, read_plan
+from partc.planner.simulate.build import Build, read_build
 from partc.report.figures import Plan
 from partc.runs.records import RunRecord, read_record, record_files
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from partc.config.units import format_bytes, format_seconds
-from partc.plan.model.evaluate import ValueKey, value_key
-from partc.plan.model.stages import places_of
+from partc.planner.model.evaluate import ValueKey, value_key
+from partc.planner.model.stages import places_of
 from partc.report.figures import Figure, Json, Plan, pointer
 from partc.report.lanes import percent
 

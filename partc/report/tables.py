@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from partc.plan.explain.summary import MessageRow, StageRow, exchanges
+from partc.planner.explain.summary import MessageRow, StageRow, exchanges
 from partc.report.figures import Figure, Plan, pointer
 from partc.report.lanes import percent
 from partc.report.measured import Compared, Measured

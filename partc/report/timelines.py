@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from partc.config.units import format_bytes, format_seconds
 from partc.format.plan import Message, StageRun
 from partc.format.plan import Timeline as Step
-from partc.plan.groups.lanes import Span as LaneSpan
-from partc.plan.simulate import Simulation
-from partc.plan.simulate.case import simulate
-from partc.plan.simulate.demand import Load
+from partc.planner.groups.lanes import Span as LaneSpan
+from partc.planner.simulate import Simulation
+from partc.planner.simulate.case import simulate
+from partc.planner.simulate.demand import Load
 from partc.report.figures import Figure, Plan
 from partc.report.lanes import Place, Span, Timeline, make_timeline, percent, say_place
 from partc.report.measured import Measured

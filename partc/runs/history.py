@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partc.errors import BundleError
-from partc.plan.model.plan_file import PLAN_FILE, read_plan
-from partc.plan.simulate.build import Build, read_build
-from partc.plan.simulate.case import Case, read_case
+from partc.planner.model.plan_file import PLAN_FILE, read_plan
+from partc.planner.simulate.build import Build, read_build
+from partc.planner.simulate.case import Case, read_case
 from partc.runs.records import RUNS, RunRecord, read_record, record_files
 from partc.runtime.core.source.inputs import prompt_ends
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from partc.format.plan import Timeline
-from partc.plan.model.evaluate import follow_step
+from partc.planner.model.evaluate import follow_step
 from partc.runs.history import History
 from partc.runs.steps import Steps
 

@@ -16,7 +16,7 @@ from partc.ir.graph import Constant, Graph, Node, State, Value, Weight
 from partc.ir.operators import ATTENTION, QUANTIZED_ATTENTION, QUANTIZED_MATMUL
 from partc.ir.operators.quantized import bits_of
 from partc.ir.weight_formats import format_of
-from partc.plan.model.problem import BlockUnits
+from partc.planner.model.problem import BlockUnits
 from passes.shards.rules import operands_of
 from passes.shards.units import Division, Refusal, Units, known, sizes_of
 

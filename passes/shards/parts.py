@@ -11,10 +11,10 @@ from partc.format.program import Program, Run
 from partc.ir.edit import Names
 from partc.ir.graph import Graph, Module, Part, Value
 from partc.ir.once import is_of_request
-from partc.plan.groups.kept import with_kept
-from partc.plan.groups.programs import group_programs
-from partc.plan.groups.units import units_of
-from partc.plan.groups.work import Call, Compute, Item, Sum, UnitWork, Values
+from partc.planner.groups.kept import with_kept
+from partc.planner.groups.programs import group_programs
+from partc.planner.groups.units import units_of
+from partc.planner.groups.work import Call, Compute, Item, Sum, UnitWork, Values
 from passes.shards.by_rows import is_by_rows
 from passes.shards.pieces import Drawing, Holding, Parts, Piece, Work
 from passes.shards.pricing import held_blocks

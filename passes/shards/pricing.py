@@ -11,8 +11,8 @@ from partc.ir.graph import Graph, ModelInfo, Node, State, Submodule, Weight
 from partc.ir.operators import UPDATE_STATE
 from partc.ir.types import BY_SHORT
 from partc.ir.workload import Step, largest, workload
-from partc.plan.model.problem import Block as Shareable
-from partc.plan.model.problem import Problem, Tiling
+from partc.planner.model.problem import Block as Shareable
+from partc.planner.model.problem import Problem, Tiling
 from passes.profile_submodules import Stored, homes
 from passes.shards.blocks import ATTENTIONS, PRODUCTS, SUM_TYPE, Block, find_blocks
 from passes.shards.by_rows import has_own_rows

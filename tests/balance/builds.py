@@ -14,10 +14,10 @@ from partc.format.placement import stages_of
 from partc.format.plan import Loss, Survival
 from partc.ir.text import parse_module
 from partc.pipeline.contract import Context
-from partc.plan.exact.optimal import plan_optimal
-from partc.plan.model.evaluate import evaluate
-from partc.plan.model.plan_file import plan_file
-from partc.plan.model.problem import Device, Edge, Link, Problem, Submodule
+from partc.planner.exact.optimal import plan_optimal
+from partc.planner.model.evaluate import evaluate
+from partc.planner.model.plan_file import plan_file
+from partc.planner.model.problem import Device, Edge, Link, Problem, Submodule
 from passes.lower_target import LowerTarget
 from passes.map_dependencies import MapDependencies
 from passes.split_graph import SplitGraph

@@ -14,7 +14,7 @@ from partc.balance.replan import Replanner
 from partc.balance.speeds import LINKS
 from partc.format.placement import Stages, stages_of
 from partc.format.status import WINDOW_STEPS
-from partc.plan.model.problem import Device, Edge, Link, Problem, Submodule
+from partc.planner.model.problem import Device, Edge, Link, Problem, Submodule
 
 Load = Callable[[float], Mapping[str, float]]
 """Time → device → how much longer than planned everything takes there."""

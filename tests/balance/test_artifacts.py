@@ -16,7 +16,7 @@ from partc.format.build import State
 from partc.format.contingencies import load_contingencies
 from partc.format.placement import parse_placement, placement_json, stages_of
 from partc.format.role import Role, check_role, source_role
-from partc.plan.model.plan_file import PLAN_FILE
+from partc.planner.model.plan_file import PLAN_FILE
 from tests.balance.builds import WITHOUT, problem, write_build
 
 

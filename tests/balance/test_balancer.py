@@ -12,9 +12,9 @@ import pytest
 from partc.balance.balancer import DEFERRALS, Moving, Returning, Steady, Trial
 from partc.balance.events import Back, Move, Moved, Refused, Stay, Window
 from partc.balance.pauses import COOL_DOWN_S, RETURN_COOL_DOWNS
-from partc.plan.exact.optimal import find_best
-from partc.plan.model.change import with_speeds
-from partc.plan.model.problem import Problem
+from partc.planner.exact.optimal import find_best
+from partc.planner.model.change import with_speeds
+from partc.planner.model.problem import Problem
 from tests.balance.rings import Load, Ring, chain, everywhere, letters, on, pieces_on
 
 THREE = chain({"a": [0.02] * 12, "b": [0.02] * 12, "c": [0.02] * 12}, {"a": 6, "b": 6, "c": 6})

@@ -33,9 +33,9 @@ from partc.cli.balance import balanced, print_move
 from partc.errors import PartcError
 from partc.format.messages import Placed
 from partc.format.placement import Stages
-from partc.plan.exact.optimal import seek_best
-from partc.plan.model.change import with_speeds
-from partc.plan.model.problem import Problem
+from partc.planner.exact.optimal import seek_best
+from partc.planner.model.change import with_speeds
+from partc.planner.model.problem import Problem
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.request import Request

@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterator
 
 from partc.format.placement import stages_of
 from partc.format.plan import Objective
-from partc.plan.baselines.assignment_solver import solve_programme
-from partc.plan.exact.optimal import find_best
-from partc.plan.model.evaluate import evaluate
-from partc.plan.model.problem import Device, Edge, Link, Problem, Submodule
-from partc.plan.solve import solve
+from partc.planner.baselines.assignment_solver import solve_programme
+from partc.planner.exact.optimal import find_best
+from partc.planner.model.evaluate import evaluate
+from partc.planner.model.problem import Device, Edge, Link, Problem, Submodule
+from partc.planner.solve import solve
 from tests.bench.random_problems import Family, draw_problem
 
 Optimum = Callable[[Problem], float]

@@ -13,9 +13,9 @@ import statistics
 import sys
 from collections.abc import Iterator
 
-from partc.plan.groups.algorithm1 import Shares, algorithm1
-from partc.plan.groups.capacity import Kind, Layers
-from partc.plan.groups.eq5 import best_shares, eq5_seconds
+from partc.planner.groups.algorithm1 import Shares, algorithm1
+from partc.planner.groups.capacity import Kind, Layers
+from partc.planner.groups.eq5 import best_shares, eq5_seconds
 
 
 def draw_layers(rng: random.Random) -> Layers:

@@ -15,9 +15,9 @@ import onnx
 
 from partc.config.model import ModelConfig, OnnxFile, load_model_config
 from partc.errors import PartcError
-from partc.verify.expectation import Original
-from partc.verify.inputs import built_in_requests
-from partc.verify.onnx_reference import OnnxReference
+from partc.verifier.expectation import Original
+from partc.verifier.inputs import built_in_requests
+from partc.verifier.onnx_reference import OnnxReference
 from tests.families.check import compile_ring, devices_file, simplified
 
 DEVICES = 3
@@ -63,7 +63,7 @@ def _compared(config: ModelConfig, folder: Path, target: str) -> str:
 
 
 def _relative(found: object, right: object) -> float:
-    from partc.verify.compare import difference, largest
+    from partc.verifier.compare import difference, largest
 
     return difference(found, right) / max(1.0, largest(right))  # type: ignore[arg-type]
 

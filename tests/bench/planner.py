@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass, replace
 
 from partc.errors import PlanError
 from partc.format.plan import OBJECTIVES, Objective
-from partc.plan.exact.optimal import find_best
-from partc.plan.model.problem import Problem
+from partc.planner.exact.optimal import find_best
+from partc.planner.model.problem import Problem
 from tests.bench.random_problems import Family, draw_problem
 from tests.bench.testbed import edgeshard_testbed
 

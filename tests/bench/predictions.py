@@ -25,7 +25,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from partc.format.plan import Timeline
-from partc.plan.model.plan_file import PLAN_FILE
+from partc.planner.model.plan_file import PLAN_FILE
 from partc.report.expected import device_s
 from partc.report.figures import Plan
 from partc.report.measured import Measured

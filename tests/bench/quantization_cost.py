@@ -26,10 +26,10 @@ from partc.config.model import ModelConfig, load_model_config
 from partc.config.units import format_bytes
 from partc.format.role import load_role
 from partc.ir.quantization import NONE, Quantization
-from partc.verify.cost import CostMeasurement, choose_measurement
-from partc.verify.inputs import Requests
-from partc.verify.passages import MOST_TOKENS, Passage
-from partc.verify.uncut import compile_uncut
+from partc.verifier.cost import CostMeasurement, choose_measurement
+from partc.verifier.inputs import Requests
+from partc.verifier.passages import MOST_TOKENS, Passage
+from partc.verifier.uncut import compile_uncut
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "storyteller" / "model.yaml"
 UNCHANGED = Quantization()

@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass
 
 from partc.format.plan import Objective
-from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Submodule
+from partc.planner.model.problem import Device, Edge, Link, Phase, Problem, Submodule
 
 MBIT = 125_000.0
 """Bytes per second."""

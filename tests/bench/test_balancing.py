@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from partc.plan.model.problem import Device, Edge, Link, Problem, Submodule
-from partc.plan.model.stages import devices_of
+from partc.planner.model.problem import Device, Edge, Link, Problem, Submodule
+from partc.planner.model.stages import devices_of
 from partc.runtime.client.results import Timings
 from tests.bench.balancing import best_static, steps_by_epoch
 

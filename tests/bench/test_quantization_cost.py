@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import pytest
 
-from partc.verify.report import Cost
+from partc.verifier.report import Cost
 from tests.bench.quantization_cost import print_table
 
 FIXED = {"target": "ort", "weights_bytes": 0}

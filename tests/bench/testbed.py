@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from partc.format.plan import Objective
-from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Submodule
+from partc.planner.model.problem import Device, Edge, Link, Phase, Problem, Submodule
 from tests.bench.random_problems import MBIT
 
 GIB = 2.0**30

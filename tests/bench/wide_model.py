@@ -11,7 +11,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from partc.config.model import CheckpointFolder, ModelConfig
-from partc.verify.passages import Passage
+from partc.verifier.passages import Passage
 from tests.families.tiny import initialise
 
 LAYERS, VOCABULARY = 6, 4096

@@ -13,7 +13,7 @@ from partc.balance.order import Order
 from partc.cli.balance import print_move
 from partc.errors import RunError
 from partc.format.messages import Placed
-from partc.plan.model import plan_file as file
+from partc.planner.model import plan_file as file
 from tests.balance.builds import write_build
 
 PLACED = Placed(ticket=bytes(16), epoch=2, seconds=0.5, stopped_s=0.1, steps=0)

@@ -11,7 +11,7 @@ import pytest
 
 from partc.cli.main import run
 from partc.errors import BundleError
-from partc.verify.origin import Build, read_build, read_origin
+from partc.verifier.origin import Build, read_build, read_origin
 
 COMPILE = ["compile", "model.yaml", "--target", "devices.yaml"]
 

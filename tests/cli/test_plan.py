@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from partc.cli.main import run
-from partc.plan.exact import intervals
+from partc.planner.exact import intervals
 
 PROBLEM = {
     "objective": "latency",

@@ -13,8 +13,8 @@ import pytest
 from partc.cli.main import run
 from partc.config.devices import load_devices
 from partc.format.placement import stages_of
-from partc.plan.model.evaluate import evaluate
-from partc.plan.model.problem_json import read_problem
+from partc.planner.model.evaluate import evaluate
+from partc.planner.model.problem_json import read_problem
 from partc.runs.records import record_files
 
 pytestmark = pytest.mark.hf

@@ -10,11 +10,11 @@ import pytest
 
 from partc.cli.main import run
 from partc.cli.simulate import _links
-from partc.plan.model.problem import Device, Link, Problem, Submodule
-from partc.plan.simulate.build import build_workflow, read_build
-from partc.plan.simulate.case import read_case, simulate
-from partc.plan.simulate.demand import Load
-from partc.plan.simulate.script import Workflow, workflow_of
+from partc.planner.model.problem import Device, Link, Problem, Submodule
+from partc.planner.simulate.build import build_workflow, read_build
+from partc.planner.simulate.case import read_case, simulate
+from partc.planner.simulate.demand import Load
+from partc.planner.simulate.script import Workflow, workflow_of
 from partc.report.page import render
 from partc.report.sources import read_subject
 from partc.report.timelines import REQUESTS, TOKENS

@@ -10,10 +10,10 @@ from partc.cli.tables import print_summary
 from partc.format.placement import stages_of
 from partc.format.plan import Objective, feasible_plan
 from partc.ir.graph import PhaseCost, SubmoduleProfile
-from partc.plan.explain.summary import Summary, summarize
-from partc.plan.model.evaluate import evaluate
-from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
-from partc.plan.solve import solve, with_explanation
+from partc.planner.explain.summary import Summary, summarize
+from partc.planner.model.evaluate import evaluate
+from partc.planner.model.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
+from partc.planner.solve import solve, with_explanation
 
 
 def generating(count: int = 4, devices: str = "ab", objective: Objective = "latency") -> Problem:

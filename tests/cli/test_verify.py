@@ -10,7 +10,7 @@ import pytest
 
 from partc.cli.main import run
 from partc.cli.verdict import print_report
-from partc.verify.report import ORIGINAL, UNCUT, Case, Cost, CutError, Report
+from partc.verifier.report import ORIGINAL, UNCUT, Case, Cost, CutError, Report
 
 COST = Cost("int4", "int8", "none", 64, "book.txt", 512, 0.98765, 0.0123456, 7.65432, 7.5)
 REPORT = Report(

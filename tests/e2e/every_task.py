@@ -14,7 +14,7 @@ from partc.cli.main import run
 from partc.format.dtypes import Array
 from partc.format.role import source_role
 from partc.format.tasks import INPUT_IDS
-from partc.plan.model.stages import devices_of
+from partc.planner.model.stages import devices_of
 
 DEVICES = """
 source: a

@@ -13,7 +13,7 @@ import pytest
 
 from partc.cli.main import run
 from partc.config.model import load_model_config
-from partc.verify.reference import open_reference
+from partc.verifier.reference import open_reference
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 EMBED = EXAMPLES / "embed"

@@ -25,11 +25,11 @@ import pytest
 from partc.cli.main import run
 from partc.format.placement import stages_of
 from partc.format.role import source_role
-from partc.plan.model.plan_file import PLAN_FILE, read_plan
-from partc.plan.model.stages import devices_of
-from partc.plan.simulate.build import read_build, workflow
-from partc.plan.simulate.case import read_case, simulate
-from partc.plan.simulate.demand import Load
+from partc.planner.model.plan_file import PLAN_FILE, read_plan
+from partc.planner.model.stages import devices_of
+from partc.planner.simulate.build import read_build, workflow
+from partc.planner.simulate.case import read_case, simulate
+from partc.planner.simulate.demand import Load
 from partc.runtime.client.launch import launch_local
 from tests.e2e.every_task import GENERATING, KEEPING, TASKS, Made, inputs_of, make
 from tests.families.ring import DirectRing

@@ -14,7 +14,7 @@ from partc.format.kernel_plan_rules import load_kernel_plan
 from partc.format.message_parts import Sampling
 from partc.format.role import load_role
 from partc.runtime.client.launch import launch_local
-from partc.verify.reference import open_reference
+from partc.verifier.reference import open_reference
 from tests.e2e.kills import TOKENS, drawn
 from tests.families.ring import DirectRing
 

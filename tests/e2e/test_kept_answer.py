@@ -10,7 +10,7 @@ import pytest
 from partc.cli.main import run
 from partc.format.role import device_folders, load_role
 from partc.ir.graph import Node, Submodule, Value, Weight
-from partc.plan.model.layers import Shape, shape_of
+from partc.planner.model.layers import Shape, shape_of
 from tests.e2e.kills import drawn
 from tests.e2e.test_survive import MODEL
 

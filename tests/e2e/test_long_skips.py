@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from partc.cli.main import run
-from partc.plan.model.plan_file import PLAN_FILE
+from partc.planner.model.plan_file import PLAN_FILE
 from tests.families.check import save_tiny
 from tests.families.tiny import tiny_config
 

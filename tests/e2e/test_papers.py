@@ -11,8 +11,8 @@ import pytest
 
 from examples.papers.lingualinked.everyone import best_with_everyone
 from partc.format.placement import stages_of
-from partc.plan.model.evaluate import evaluate
-from partc.plan.model.problem import Device, Edge, Link, Problem, Submodule
+from partc.planner.model.evaluate import evaluate
+from partc.planner.model.problem import Device, Edge, Link, Problem, Submodule
 
 PAPERS = Path(__file__).parents[2] / "examples" / "papers"
 EDGESHARD = PAPERS / "edgeshard" / "README.md"

@@ -19,8 +19,8 @@ from partc.ir.text import parse_module, print_module
 from partc.pipeline.default import PHASES, configure
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass
-from partc.plan.model.stages import held
-from partc.verify.origin import write_origin
+from partc.planner.model.stages import held
+from partc.verifier.origin import write_origin
 from tests.families.check import devices_file
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]

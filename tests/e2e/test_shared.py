@@ -26,15 +26,15 @@ from partc.ir.quantization import Quantization
 from partc.ir.text import parse_module
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
-from partc.plan.model.problem_json import read_problem
+from partc.planner.model.problem_json import read_problem
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.results import Result
-from partc.verify.compare import join_steps
-from partc.verify.expectation import Original
-from partc.verify.inputs import Answer
-from partc.verify.pieces import crossed_pieces, order_of, pieces_of
-from partc.verify.reference import Reference, open_reference
-from partc.verify.report import Case, CutError, Report
+from partc.verifier.compare import join_steps
+from partc.verifier.expectation import Original
+from partc.verifier.inputs import Answer
+from partc.verifier.pieces import crossed_pieces, order_of, pieces_of
+from partc.verifier.reference import Reference, open_reference
+from partc.verifier.report import Case, CutError, Report
 from tests.families.check import (
     CHUNK,
     MAX_SEQUENCE,

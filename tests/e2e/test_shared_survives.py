@@ -14,10 +14,10 @@ from partc.cli.balance import balanced
 from partc.cli.main import run
 from partc.format.contingencies import load_contingencies
 from partc.format.role import device_folders, load_role
-from partc.plan.groups.members import disk_use
-from partc.plan.model.plan_file import PLAN_FILE
-from partc.plan.model.problem_json import read_problem
-from partc.plan.simulate.case import read_case
+from partc.planner.groups.members import disk_use
+from partc.planner.model.plan_file import PLAN_FILE
+from partc.planner.model.problem_json import read_problem
+from partc.planner.simulate.case import read_case
 from partc.runtime.client.launch import launch_local
 from tests.e2e.kills import drawn, drawn_by
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from partc.cli.main import run
-from partc.plan.model.plan_file import PLAN_FILE, read_plan
+from partc.planner.model.plan_file import PLAN_FILE, read_plan
 from partc.runtime.client.launch import launch_local
 from tests.e2e.kills import drawn
 

@@ -16,7 +16,7 @@ from partc.config.model import ModelConfig
 from partc.ir.graph import Constant, Module, Node, Value
 from partc.ir.once import once_nodes
 from partc.ir.text import parse_module
-from partc.verify.reference import Reference, open_reference
+from partc.verifier.reference import Reference, open_reference
 from tests.families.check import CONTROLS, TOLERANCE, compile_ring, devices_file, largest_error, simplified
 from tests.families.ring import DirectRing
 

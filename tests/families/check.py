@@ -22,8 +22,8 @@ from partc.ir.text import parse_module, print_module
 from partc.pipeline.default import PHASES, default_pipeline
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_pass
-from partc.verify.compare import beside, join_steps
-from partc.verify.reference import Reference, open_reference
+from partc.verifier.compare import beside, join_steps
+from partc.verifier.reference import Reference, open_reference
 from tests.families.ring import DirectRing
 from tests.families.shares import divided, with_a_share_twice
 from tests.families.tiny import quiet, tiny_model

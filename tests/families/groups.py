@@ -24,8 +24,8 @@ from partc.ir.text import parse_module
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
 from partc.pipeline.sharing import SHARES_ALL
-from partc.plan.groups.algorithm1 import apportion
-from partc.verify.reference import Reference, open_reference
+from partc.planner.groups.algorithm1 import apportion
+from partc.verifier.reference import Reference, open_reference
 from tests.families.check import (
     MAX_SEQUENCE,
     TOLERANCE,

@@ -8,8 +8,8 @@ import numpy as np
 
 from partc.config.model import CheckpointFolder, ModelConfig
 from partc.format.dtypes import as_float32
-from partc.verify.compare import join_steps, same
-from partc.verify.reference import TransformersReference
+from partc.verifier.compare import join_steps, same
+from partc.verifier.reference import TransformersReference
 from tests.families.check import MAX_SEQUENCE, sample_prompts, save_tiny
 from tests.families.ring import DirectRing
 from tests.families.tiny import tiny_config

@@ -22,7 +22,7 @@ from partc.format.dtypes import Array
 from partc.frontend import load_module
 from partc.ir.graph import Module
 from partc.ir.text import parse_module, print_module
-from partc.verify.report import QUANTIZED_TOLERANCE
+from partc.verifier.report import QUANTIZED_TOLERANCE
 from tests.families.check import (
     CONTROLS,
     MAX_SEQUENCE,

@@ -20,7 +20,7 @@ from partc.runtime.client.results import Crossing
 from partc.runtime.engines.contract import Engine, load_engine
 from partc.runtime.virtual.client import Answer
 from partc.runtime.virtual.ring import Ring
-from partc.verify.inputs import split_prompt
+from partc.verifier.inputs import split_prompt
 
 _LIMIT_S = 60.0
 """Of virtual time: nothing takes any, but reports and acknowledgements may be waited for."""

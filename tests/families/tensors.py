@@ -21,9 +21,9 @@ from partc.frontend.trace.export import MODEL_CLASSES
 from partc.ir.graph import Constant, Module, Node, Value
 from partc.ir.privacy import raw_values
 from partc.ir.text import parse_module
-from partc.verify.compare import beside, difference, join_steps, largest
-from partc.verify.reference import open_reference
-from partc.verify.report import QUANTIZED_TOLERANCE
+from partc.verifier.compare import beside, difference, join_steps, largest
+from partc.verifier.reference import open_reference
+from partc.verifier.report import QUANTIZED_TOLERANCE
 from tests.families.check import compile_ring, devices_file, simplified
 from tests.families.ring import DirectRing
 from tests.families.tiny import initialise, quiet

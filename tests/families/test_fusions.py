@@ -16,7 +16,7 @@ from partc.ir.text import parse_module, print_module
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import fusions
-from partc.verify.reference import open_reference
+from partc.verifier.reference import open_reference
 from tests.families.check import MAX_SEQUENCE, devices_file, sample_prompts, save_tiny
 from tests.families.ring import DirectRing
 from tests.families.tiny import initialise, tiny_config

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from partc.config.model import CheckpointFolder, ModelConfig
-from partc.verify.reference import open_reference
+from partc.verifier.reference import open_reference
 from tests.families.check import (
     MAX_SEQUENCE,
     compile_ring,

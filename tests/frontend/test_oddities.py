@@ -109,7 +109,7 @@ def test_tokens_are_those_of_transformers_beyond_the_length_of_training(
     sound: Folder, tmp_path: Path
 ) -> None:
     """yarn, 32 tokens times 4: a prompt of 33 tokens and 64 that follow. Without the scaling other tokens follow."""
-    from partc.verify.reference import open_reference
+    from partc.verifier.reference import open_reference
     from tests.frontend.whole import compile_and_verify
 
     config = _odd(ODDITIES["yarn beyond max_position_embeddings"], sound, tmp_path)

@@ -8,8 +8,8 @@ import yaml
 
 from partc.cli.main import run
 from partc.config.model import CheckpointFolder, ModelConfig
-from partc.verify.check import verify_build
-from partc.verify.report import Report
+from partc.verifier.check import verify_build
+from partc.verifier.report import Report
 from tests.families.check import devices_file
 
 

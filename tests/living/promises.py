@@ -11,8 +11,8 @@ from partc.balance.artifacts import Artifacts, read_artifacts
 from partc.format.contingencies import load_contingencies
 from partc.format.placement import Placement, Stages
 from partc.format.role import source_role
-from partc.plan.model.problem import Problem
-from partc.plan.model.stages import held
+from partc.planner.model.problem import Problem
+from partc.planner.model.stages import held
 
 
 @dataclass(frozen=True, slots=True)

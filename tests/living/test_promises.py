@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from partc.format.placement import stages_of
-from partc.plan.model.problem import Device, Problem, Shared, Submodule
+from partc.planner.model.problem import Device, Problem, Shared, Submodule
 from tests.living.promises import needed
 
 

@@ -16,7 +16,7 @@ from partc.cli.main import run
 from partc.config.placement import Range
 from partc.format.dtypes import Array
 from partc.format.role import device_folders, source_role
-from partc.plan.model.stages import devices_of
+from partc.planner.model.stages import devices_of
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.placing import Placing

@@ -14,7 +14,7 @@ from partc.format.placement import stages_of
 from partc.format.plan import Holding, Overlap, PlanFile
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
-from partc.plan.model.problem import Device, Problem, Shared, Submodule
+from partc.planner.model.problem import Device, Problem, Shared, Submodule
 from passes import overlap_submodules
 from passes.overlap_submodules import overlap_of
 from tests.passes.models import graph

@@ -14,9 +14,9 @@ from partc.ir.graph import Module, PhaseCost
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
-from partc.plan.model.evaluate import evaluate
-from partc.plan.model.problem_json import problem_json, read_problem
-from partc.plan.model.roofline import roofline_s
+from partc.planner.model.evaluate import evaluate
+from partc.planner.model.problem_json import problem_json, read_problem
+from partc.planner.model.roofline import roofline_s
 from passes.partition_graph import NEARLY, PartitionGraph, problem_of
 from tests.passes.models import HIDDEN, VOCAB, decoder, graph
 

@@ -13,9 +13,9 @@ from partc.ir.verify import verify
 from partc.pipeline.default import default_pipeline
 from partc.pipeline.manager import run_passes
 from partc.pipeline.sharing import SHARES_ALL
-from partc.plan.groups.evaluate import evaluate_plan
-from partc.plan.model.problem import Problem, Tiling
-from partc.plan.model.problem_json import problem_json, read_problem
+from partc.planner.groups.evaluate import evaluate_plan
+from partc.planner.model.problem import Problem, Tiling
+from partc.planner.model.problem_json import problem_json, read_problem
 from passes.shards.blocks import find_blocks
 from passes.split_graph import split
 from tests.passes.models import HEAD, HEADS, HIDDEN, INNER, KV_HEADS, decoder, graph

@@ -18,9 +18,9 @@ from partc.ir.graph import Input, Module, Part
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
-from partc.plan.model.evaluate import traffic_between
-from partc.plan.model.problem import Edge
-from partc.plan.simulate.script import workflow_of
+from partc.planner.model.evaluate import traffic_between
+from partc.planner.model.problem import Edge
+from partc.planner.simulate.script import workflow_of
 from passes.partition_graph import problem_of
 from passes.split_graph import SplitGraph
 from tests.passes.models import decoder, graph

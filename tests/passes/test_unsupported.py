@@ -15,7 +15,7 @@ from partc.ir.quantization import Quantization
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
 from partc.pipeline.sharing import SHARING
-from partc.plan.solve import STRATEGIES
+from partc.planner.solve import STRATEGIES
 from passes.partition_graph import PartitionGraph, problem_of
 from targets.tvm.checks import QUANTIZED
 from targets.tvm.target import TvmTarget

@@ -11,8 +11,8 @@ import numpy as np
 from partc.config.devices import DevicesConfig
 from partc.format.placement import stages_of
 from partc.ir.graph import Module
-from partc.plan.simulate.build import Build
-from partc.plan.simulate.case import Case
+from partc.planner.simulate.build import Build
+from partc.planner.simulate.case import Case
 from partc.runs.history import History
 from partc.runs.records import COLUMNS, WAIT, RequestRecord, RunRecord
 from partc.runtime.client.results import Timings

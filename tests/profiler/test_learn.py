@@ -17,8 +17,8 @@ from partc.ir.graph import Module
 from partc.ir.workload import settings, workload
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
-from partc.plan.model.evaluate import evaluate
-from partc.plan.model.roofline import submodule_s
+from partc.planner.model.evaluate import evaluate
+from partc.planner.model.roofline import submodule_s
 from partc.profiler.files import write_learnt
 from partc.profiler.learn import Learnt, learn
 from partc.profiler.learn_links import fit_link

@@ -17,8 +17,8 @@ from partc.ir.workload import workload
 from partc.pipeline.contract import Context
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
-from partc.plan.model.problem import Link
-from partc.plan.model.roofline import count_measured, overheads, prices, roofline_s
+from partc.planner.model.problem import Link
+from partc.planner.model.roofline import count_measured, overheads, prices, roofline_s
 from passes.partition_graph import PartitionGraph, problem_of
 from tests.passes.models import decoder
 
@@ -184,7 +184,7 @@ def test_without_times_nothing_is_looked_up(tmp_path: Path, monkeypatch: pytest.
     module = profiled()
     path = tmp_path / "devices.yaml"
     path.write_text(DEVICES.replace("measured: times.json\n", ""))
-    monkeypatch.setattr("partc.plan.model.roofline.submodule_digest", None)
+    monkeypatch.setattr("partc.planner.model.roofline.submodule_digest", None)
     step = workload(module.info)[0]
     costs = [item.phases["prefill"] for item in module.profile or []]
     assert len(prices(module.submodules or [], costs, step, load_devices(path))) == len(costs)

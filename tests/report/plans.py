@@ -10,15 +10,15 @@ from typing import Any
 
 from partc.format.placement import stages_of
 from partc.format.plan import Objective, Plan, plain
-from partc.plan.groups.evaluate import evaluate_plan
-from partc.plan.model.evaluate import evaluate
-from partc.plan.model.plan_file import plan_file
-from partc.plan.model.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
-from partc.plan.model.problem_json import read_problem
-from partc.plan.simulate import simulate_plan
-from partc.plan.solve import solve
+from partc.planner.groups.evaluate import evaluate_plan
+from partc.planner.model.evaluate import evaluate
+from partc.planner.model.plan_file import plan_file
+from partc.planner.model.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
+from partc.planner.model.problem_json import read_problem
+from partc.planner.simulate import simulate_plan
+from partc.planner.solve import solve
 from passes.overlap_submodules import overlap_of
-from tests.plan.shared_problems import layers, with_decode
+from tests.planner.shared_problems import layers, with_decode
 
 Json = dict[str, Any]
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from partc.errors import UserError
-from partc.plan.model.problem import Device, Problem, Submodule
-from partc.plan.simulate import simulate_plan
+from partc.planner.model.problem import Device, Problem, Submodule
+from partc.planner.simulate import simulate_plan
 from partc.report.page import render
 from partc.report.sources import read_subject
 from partc.report.write import write_report

@@ -20,7 +20,7 @@ from partc.pipeline.registry import load_pass
 from partc.runtime.engines import plan
 from partc.runtime.engines.plan_frame import Call, Frame
 from partc.runtime.engines.plan_library import Library
-from partc.verify.reference import open_reference
+from partc.verifier.reference import open_reference
 from tests.families.check import save_tiny, simplified
 from tests.families.ring import DirectRing
 from tests.families.tiny import tiny_config

@@ -12,7 +12,7 @@ import onnxruntime as ort
 import pytest
 
 from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile
-from partc.verify.reference import open_reference
+from partc.verifier.reference import open_reference
 from tests.families.check import (
     MAX_SEQUENCE,
     TOLERANCE,

@@ -25,10 +25,10 @@ from examples.papers.planning import priced, trace, with_bandwidth
 from partc.format.placement import stages_of
 from partc.format.plan import OBJECTIVES
 from partc.ir.graph import Module
-from partc.plan.model.problem import Phase, Problem
-from partc.plan.simulate.build import workflow
-from partc.plan.simulate.case import Case, simulate
-from partc.plan.simulate.demand import Load
+from partc.planner.model.problem import Phase, Problem
+from partc.planner.simulate.build import workflow
+from partc.planner.simulate.case import Case, simulate
+from partc.planner.simulate.demand import Load
 
 HERE = Path(__file__).parent
 DEVICES = HERE / "devices.yaml"

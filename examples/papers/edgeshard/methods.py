@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from partc.format.placement import stages_of
 from partc.format.plan import OBJECTIVES
-from partc.plan.model.change import with_devices
-from partc.plan.model.evaluate import evaluate
-from partc.plan.model.problem import Problem
-from partc.plan.solve import solve
+from partc.planner.model.change import with_devices
+from partc.planner.model.evaluate import evaluate
+from partc.planner.model.problem import Problem
+from partc.planner.solve import solve
 
 CLOUD = "cloud"
 SPLITS = (1, 2, 4, 8)

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from examples.papers.galaxy.fit import local_seconds, strong_scaling, weak_scaling
 from examples.papers.galaxy.paper import ENVIRONMENTS, LENGTH, MBIT, MODELS, STRONG, TABLE_IV
 from examples.papers.galaxy.testbed import Fit, table_iv_problem
-from partc.plan.groups.evaluate import evaluate_shared
-from partc.plan.solve import solve
+from partc.planner.groups.evaluate import evaluate_shared
+from partc.planner.solve import solve
 
 BANDWIDTHS = (62.5, 125.0, 250.0, 500.0, 1000.0)
 """Mbit/s of the sweep; the paper's text names 125 alone."""

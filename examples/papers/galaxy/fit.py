@@ -16,9 +16,9 @@ from examples.papers.galaxy.paper import (
 )
 from examples.papers.galaxy.testbed import Fit, flops, problem_of
 from partc.format.placement import stages_of
-from partc.plan.model.evaluate import evaluate
-from partc.plan.model.problem import Problem
-from partc.plan.solve import solve
+from partc.planner.model.evaluate import evaluate
+from partc.planner.model.problem import Problem
+from partc.planner.solve import solve
 
 SPEED_FROM = "Bert-L"
 EFFICIENCY_FROM = "GPT2-L"

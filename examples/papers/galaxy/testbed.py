@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import permutations
 
 from examples.papers.galaxy.paper import BUDGETS, ENVIRONMENTS, EQUAL_BUDGET, FREQUENCY_MHZ, MODELS, Model
-from partc.plan.model.problem import Block, BlockUnits, Device, Edge, Link, Problem, Submodule, Tiling
+from partc.planner.model.problem import Block, BlockUnits, Device, Edge, Link, Problem, Submodule, Tiling
 
 BYTES = 4
 """Size of a number on a link."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import accumulate, pairwise, permutations
 
-from partc.plan.model.problem import Phase, Problem
+from partc.planner.model.problem import Phase, Problem
 
 Assignment = tuple[str, ...]
 Partial = tuple[float, tuple[int, ...]]

@@ -17,9 +17,9 @@ from examples.papers.tables import figure, markdown, ratio, words
 from partc.format.placement import stages_of
 from partc.ir.graph import Module
 from partc.ir.text import parse_module, print_module
-from partc.plan.model.evaluate import evaluate
-from partc.plan.model.problem import Problem
-from partc.plan.solve import solve
+from partc.planner.model.evaluate import evaluate
+from partc.planner.model.problem import Problem
+from partc.planner.solve import solve
 
 HERE = Path(__file__).parent
 MODELS: Mapping[str, str] = {"bloom-1b1": "BLOOM 1.1b", "bloom-1b7": "BLOOM 1.7b", "bloom-3b": "BLOOM 3b"}

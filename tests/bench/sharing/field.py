@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from partc.format.plan import PlanFile
-from partc.plan.groups.evaluate import evaluate_plan, evaluate_shared
-from partc.plan.model.change import with_efficiency
-from partc.plan.model.plan_file import PLAN_FILE
-from partc.plan.model.problem_json import read_problem
+from partc.planner.groups.evaluate import evaluate_plan, evaluate_shared
+from partc.planner.model.change import with_efficiency
+from partc.planner.model.plan_file import PLAN_FILE
+from partc.planner.model.problem_json import read_problem
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.runners import PYTHON_RUNNER

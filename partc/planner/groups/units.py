@@ -1,0 +1,78 @@
+"""Units: the stages that the same devices compute one after the other, and the values between units.
+
+Within a unit of several devices values stay where they are, by tiles or whole; between units they are sent as messages:
+whole to every device of the unit that reads them, by tiles from the devices of the unit that made them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from partc.format.plan import SharedStage, SharedStages
+from partc.planner.model.evaluate import ValueKey, value_key
+from partc.planner.model.problem import Edge
+
+
+@dataclass(frozen=True)
+class Unit:
+    """Consecutive stages of the same devices."""
+
+    stages: tuple[SharedStage, ...]
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """In the order of the ring."""
+        return self.stages[0].devices
+
+    @property
+    def first(self) -> int:
+        """The first sub-module."""
+        return self.stages[0].first
+
+    @property
+    def last(self) -> int:
+        """The last sub-module."""
+        return self.stages[-1].last
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """The values that one device of a unit gets from another unit, in one message or by tiles."""
+
+    maker: int
+    reader: int
+    """Indices of the units."""
+    device: str
+    """The receiver."""
+    values: tuple[str, ...]
+    bytes: float
+
+
+def units_of(stages: SharedStages) -> tuple[Unit, ...]:
+    """The units of the stages, in their order."""
+    return tuple(Unit(tuple(run)) for _, run in groupby(stages, key=lambda stage: stage.devices))
+
+
+def transfers(edges: Sequence[Edge], units: Sequence[Unit]) -> list[Transfer]:
+    """Each message between units: a value goes once to each device that reads it, to its first unit that does.
+
+    A device that alone made a value has it. O(edges · devices).
+    """
+    place = [number for number, unit in enumerate(units) for _ in range(unit.first, unit.last + 1)]
+    first: dict[tuple[ValueKey, str], int] = {}
+    sizes: dict[ValueKey, float] = {}
+    for number, edge in enumerate(edges):
+        key, maker, reader = value_key(edge, number), place[edge.sender], place[edge.receiver]
+        sizes[key] = edge.bytes
+        for device in units[reader].devices:
+            if maker != reader and units[maker].devices != (device,):
+                first[key, device] = min(reader, first.get((key, device), reader))
+    found: dict[tuple[int, int, str], list[ValueKey]] = {}
+    for (key, device), reader in first.items():
+        found.setdefault((place[key[0]], reader, device), []).append(key)
+    return [
+        Transfer(maker, reader, device, tuple(key[1] for key in keys), sum(sizes[key] for key in keys))
+        for (maker, reader, device), keys in found.items()
+    ]

@@ -1,0 +1,200 @@
+"""The value of a plan: the one place where the meaning of a plan is written down as code.
+
+Every solver is checked against this module, and the predicted timeline of plan.json comes from it. Most
+strategies give a device one stage, some let it return and give it several. Per step of a phase:
+
+- A stage starts when all its messages have arrived and its device has finished its stage before; it then
+  runs its sub-modules. So a device runs one stage at a time, in their order.
+- When it has finished it sends one message to each later stage of another device that is to get values from
+  it; messages do not slow each other.
+- A value goes once to each device that reads it: to its first stage that does. Later stages of that device
+  keep it, and stages of the device that made it have it: neither needs a message.
+- The last stage sends one more message back to the source, unless it is on the source itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from partc.config.units import format_bytes
+from partc.format.placement import Stages
+from partc.format.plan import MemoryUse, Message, Predicted, StageRun, Timeline
+from partc.planner.model.objectives import by_objective, seconds_of
+from partc.planner.model.problem import Edge, Link, Phase, Problem
+from partc.planner.model.stages import SOURCE, Ends, held, route
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The value of a plan, or why it cannot be."""
+
+    violations: tuple[str, ...]
+    """The constraints that are not met, in words and numbers; empty: feasible."""
+    value: float | None = None
+    """Seconds (latency) or steps per second (throughput); None where infeasible."""
+    phases: tuple[Timeline, ...] = ()
+    memory: tuple[MemoryUse, ...] = ()
+    """One entry for each device in use, all its stages together; in the order of their first stages."""
+    busy_s: tuple[tuple[str, float], ...] = ()
+    """Weighted busy time per step of each device (`A`) and link (`A->B`) in use."""
+
+    @property
+    def feasible(self) -> bool:
+        """Whether every constraint is met."""
+        return not self.violations
+
+    def free_bytes(self, problem: Problem) -> dict[str, float]:
+        """Device → memory that the plan leaves free, of those in use and of others."""
+        free = {device.name: device.room_bytes for device in problem.devices}
+        return free | {use.device: use.available_bytes - use.needed_bytes for use in self.memory}
+
+    @property
+    def predicted(self) -> Predicted:
+        """`predicted` of plan.json."""
+        return Predicted(self.phases, self.memory, dict(self.busy_s))
+
+
+def evaluate(problem: Problem, stages: Stages) -> Evaluation:
+    """Checks the stages against every constraint and follows one step of each phase.
+
+    A device may have several stages. O(edges + stages^2).
+    """
+    shape = _check_shape(problem, stages)
+    if shape:
+        return Evaluation(shape)
+    memory = _memory(problem, stages)
+    violations = [text for use in memory if (text := memory_violation(use))]
+    on_disk = ((name, problem.disk_of(indices)) for name, indices in held(stages).items())
+    violations += [*storage_violations(problem, on_disk), *_missing(problem, stages)]
+    if violations:
+        return Evaluation(tuple(violations), memory=memory)
+    phases = tuple(follow_step(problem, phase, stages) for phase in problem.steps)
+    busy = _busy(phases)
+    return Evaluation((), value_of(problem, phases, busy), phases, memory, tuple(busy.items()))
+
+
+def value_of(problem: Problem, phases: Sequence[Timeline], busy_s: Mapping[str, float]) -> float:
+    """The objective: seconds of the weighed steps, or steps per second of the busiest lane."""
+    seconds = by_objective(
+        problem.objective,
+        latency=sum(timeline.weight * timeline.latency_s for timeline in phases),
+        throughput=max(busy_s.values(), default=0.0),
+    )
+    # A step that takes no time at all still has a finite rate, so that it can be written as JSON.
+    return seconds_of(problem.objective, seconds)
+
+
+def follow_step(problem: Problem, phase: Phase, stages: Stages) -> Timeline:
+    """The timeline of one step; every time and link that it needs must be there."""
+    traffic = traffic_between(phase.edges, stages)
+    runs: list[StageRun] = []
+    messages: list[Message] = []
+    free: dict[str, float] = {}
+    for k, stage in enumerate(stages):
+        incoming = [
+            _message(problem.link_of[sender.device, stage.device], sender.finish_s, (i, k), traffic[i, k])
+            for i, sender in enumerate(runs)
+            if (i, k) in traffic
+        ]
+        start = max([free.get(stage.device, 0.0), *(message.arrive_s for message in incoming)])
+        finish = start + sum(phase.time_s[j][stage.device] for j in stage.indices)
+        runs.append(StageRun(stage.device, stage.first, stage.last, start, finish))
+        free[stage.device] = finish
+        messages += incoming
+    end = runs[-1].finish_s
+    if stages[-1].device != problem.source:
+        link = problem.link_of[stages[-1].device, problem.source]
+        value: dict[ValueKey, float] = {(len(phase.time_s) - 1, "return", -1): phase.return_bytes}
+        back = _message(link, end, (len(stages) - 1, SOURCE), value)
+        messages.append(back)
+        end = back.arrive_s
+    return Timeline(phase.name, phase.weight, end, tuple(runs), tuple(messages))
+
+
+ValueKey = tuple[int, str, int]
+"""Sub-module that makes the value; its name; the number of the edge where the edge has no name, else -1."""
+
+
+def traffic_between(edges: Sequence[Edge], stages: Stages) -> dict[Ends, dict[ValueKey, float]]:
+    """(sending stage, receiving stage) → value → bytes."""
+    keys = [value_key(edge, number) for number, edge in enumerate(edges)]
+    sizes = {key: edge.bytes for key, edge in zip(keys, edges, strict=True)}
+    uses = ((key, edge.sender, edge.receiver) for key, edge in zip(keys, edges, strict=True))
+    return {ends: {key: sizes[key] for key in values} for ends, values in route(stages, uses).items()}
+
+
+def value_key(edge: Edge, number: int) -> ValueKey:
+    """Tells values apart: edges with the same sender and name carry the same one."""
+    if edge.value is not None:
+        return edge.sender, edge.value, -1
+    return edge.sender, f"{edge.sender}->{edge.receiver}", number
+
+
+def _message(link: Link, start_s: float, stages: tuple[int, int], values: dict[ValueKey, float]) -> Message:
+    """The message of one stage to another; `stages` are their indices."""
+    count = sum(values.values())
+    names = tuple(name for _, name, _ in values)
+    return Message(link.sender, link.receiver, count, start_s, start_s + link.seconds(count), names, *stages)
+
+
+def _check_shape(problem: Problem, stages: Stages) -> tuple[str, ...]:
+    count = stages[-1].last + 1 if stages else 0
+    if count != len(problem.submodules):
+        return (f"{count} devices are named for {len(problem.submodules)} sub-modules",)
+    if unknown := sorted({stage.device for stage in stages} - set(problem.device_of)):
+        return (f"unknown device {unknown[0]}",)
+    if stages[0].device != problem.source:
+        return (f"sub-module 0 is on {stages[0].device}, but must be on the source {problem.source}",)
+    return ()
+
+
+def _memory(problem: Problem, stages: Stages) -> tuple[MemoryUse, ...]:
+    """The memory of each device in use: its overhead and the needs of all its sub-modules together."""
+    devices = ((problem.device_of[name], indices) for name, indices in held(stages).items())
+    return tuple(
+        MemoryUse(device.name, device.overhead_bytes + problem.memory_of(indices), device.memory_bytes)
+        for device, indices in devices
+    )
+
+
+def memory_violation(use: MemoryUse) -> str | None:
+    """What a device lacks, in words; None where it has room."""
+    if use.needed_bytes <= use.available_bytes:
+        return None
+    return f"{use.device} needs {format_bytes(use.needed_bytes)} and has {format_bytes(use.available_bytes)}"
+
+
+def storage_violations(problem: Problem, on_disk: Iterable[tuple[str, float]]) -> Iterator[str]:
+    """Devices whose weights, `(name, bytes)`, are more than may lie on their disks, in words."""
+    for name, needed in on_disk:
+        storage = problem.device_of[name].storage_bytes
+        if storage is not None and needed > storage:
+            yield f"the weights on {name} take {format_bytes(needed)} of {format_bytes(storage)} of storage"
+
+
+def _missing(problem: Problem, stages: Stages) -> list[str]:
+    """Times and links that the plan needs and the problem does not give."""
+    missing = [
+        f"{stage.device} cannot run sub-module {j}"
+        for stage in stages
+        for j in stage.indices
+        if any(stage.device not in phase.time_s[j] for phase in problem.steps)
+    ]
+    used = {ends for phase in problem.steps for ends in traffic_between(phase.edges, stages)}
+    pairs = [(stages[a].device, stages[b].device) for a, b in sorted(used)]
+    if stages[-1].device != problem.source:
+        pairs.append((stages[-1].device, problem.source))
+    absent = dict.fromkeys(pair for pair in pairs if pair not in problem.link_of)
+    return missing + [f"there is no link from {a} to {b}" for a, b in absent]
+
+
+def _busy(phases: Sequence[Timeline]) -> dict[str, float]:
+    """Weighted busy seconds per step of every device and link in use."""
+    busy: dict[str, float] = {}
+    for timeline in phases:
+        spans = [(stage.device, stage.finish_s - stage.start_s) for stage in timeline.stages]
+        spans += [(f"{m.sender}->{m.receiver}", m.arrive_s - m.start_s) for m in timeline.messages]
+        for name, seconds in spans:
+            busy[name] = busy.get(name, 0.0) + timeline.weight * seconds
+    return busy

@@ -1,0 +1,165 @@
+"""Runs the ring of a build and the model that it must equal on the same inputs; measures the cost of quantisation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from partc.config.model import ModelConfig
+from partc.errors import BundleError, UserError
+from partc.format.build import TensorType
+from partc.format.role import load_role
+from partc.format.tasks import WITH_MEDIA, WITH_SOURCE
+from partc.pipeline.contract import Progress, no_progress
+from partc.runtime.client.launch import LocalSettings, launch_local
+from partc.runtime.client.runners import Runner
+from partc.runtime.core.liveness import LEAST_PATIENCE_S
+from partc.runtime.shell.log import LogSettings
+from partc.scratch import scratch_folder
+from partc.verifier.cost import choose_measurement
+from partc.verifier.expectation import Expectation, Original, SameQuantization
+from partc.verifier.inputs import Requests
+from partc.verifier.origin import Build, read_build, read_origin, say
+from partc.verifier.passages import MOST_TOKENS
+from partc.verifier.reference import open_reference
+from partc.verifier.report import Report
+from partc.verifier.requests import Generation, OneStep
+from partc.verifier.uncut import compile_uncut
+
+
+def verify_build(
+    build: Path,
+    prompts: Sequence[str] = (),
+    tokens: int = 64,
+    *,
+    model: str | None = None,
+    text: Path | None = None,
+    text_tokens: int = MOST_TOKENS,
+    cost: bool = True,
+    runner: Runner | None = None,
+    patience_s: float = LEAST_PATIENCE_S,
+    log: LogSettings | None = None,
+    progress: Progress = no_progress,
+) -> Report:
+    """Compare the ring of `build`, started on this machine, with the model that it must equal.
+
+    That is the original, or for a quantised build the uncut model of the same quantisation; how far quantisation is
+    from the original is a figure of its own.
+
+    Args:
+        build: what compile wrote.
+        prompts: texts instead of the built-in prompts.
+        tokens: greedy tokens a request, fewer if max_sequence asks for it.
+        model: the original, where it has moved.
+        text: a file to measure the cost of quantisation on.
+        text_tokens: how many of its tokens are predicted.
+        cost: measure it at all, which takes the whole original in memory.
+        runner: see `LocalSettings`.
+        patience_s: the shortest time without progress after which a device counts as gone, seconds.
+        log: the log of the ring, on standard error; None: there is none.
+        progress: called as cases are done.
+
+    Raises:
+        BundleError, ConfigError, ModelError: the build or the original cannot be opened.
+        UserError: the text cannot be used.
+        RunError: the ring failed.
+    """
+    config, built = read_origin(build, model), read_build(build)
+    asked = Requests(prompts, tokens)
+    settings = LocalSettings(runner=runner, floor_s=patience_s, log=log)
+    _check_same(config, built, build)
+    types = _types(build, built)
+    if config.quantize is None:
+        _refuse_text(text)
+        expected = _original(config, built, progress)
+        report = _compare(build, expected, asked, types, settings, progress)
+        return replace(report, note=rounding_note(report, built.role.model.dtype))
+    if config.task in (*WITH_SOURCE, *WITH_MEDIA):
+        raise UserError(
+            f"a quantised model for {config.task} cannot be compared with its uncut one yet",
+            where=str(build),
+            hint="compile it without `quantize`, and verify that build: the cuts are the same",
+        )
+    whole = replace(config, max_batch=built.role.model.max_batch, auto_batch=False)
+    # Before the long work: a mistake in the text should not cost minutes.
+    measurement = choose_measurement(build, config, built.role, asked, text, text_tokens) if cost else None
+    with scratch_folder("verify") as folder:
+        alone = compile_uncut(whole, built.device, folder, built.disable, progress, types)
+        uncut = SameQuantization(alone, built.role.model)
+        report = _compare(build, uncut, asked, types, settings, progress)
+        found = measurement.cost(alone, progress) if measurement else None
+    return replace(report, cost=found, note=_note(built))
+
+
+def _original(config: ModelConfig, built: Build, progress: Progress) -> Original:
+    progress("load original", 0, 1)
+    model = built.role.model
+    found = Original(open_reference(config, model.start_tokens, built.disable), model.dtype)
+    progress("load original", 1, 1)
+    return found
+
+
+def _refuse_text(text: Path | None) -> None:
+    if text is not None:
+        raise UserError(
+            "the build is not quantised: there is no cost to measure",
+            where=str(text),
+            hint="leave out --text, or compile with `quantize: int8` or int4 in model.yaml",
+        )
+
+
+def _check_same(config: ModelConfig, built: Build, build: Path) -> None:
+    """Raises BundleError where the model named is not the one of the build, as far as that can be seen."""
+    model = built.role.model
+    hint = "name the model that it was compiled from: --model model.yaml"
+    if (config.task, config.dtype) != (model.task, model.dtype):
+        raise BundleError(
+            f"the build is for {model.task} in {model.dtype}, this model for {config.task} in {config.dtype}",
+            where=str(build),
+            hint=hint,
+        )
+    if built.quantize is not None and built.quantize != say(config.quantize):
+        raise BundleError(
+            f"the build is quantised as {built.quantize}, this model as {say(config.quantize)}",
+            where=str(build),
+            hint=hint,
+        )
+
+
+def _compare(
+    build: Path,
+    expected: Expectation,
+    asked: Requests,
+    types: Mapping[str, TensorType],
+    settings: LocalSettings,
+    progress: Progress,
+) -> Report:
+    with launch_local(build, settings) as ring, ring.client() as client:
+        if client.role.model.generates:
+            return Generation(client, expected, types, progress).run(asked)
+        return OneStep(client, expected, types, progress).run()
+
+
+def _types(build: Path, built: Build) -> dict[str, TensorType]:
+    """The types of all values that any device of the ring names."""
+    roles = [load_role(build / "devices" / name) for name in built.role.ring]
+    return {name: kind for role in roles for name, kind in role.types.items()}
+
+
+def rounding_note(report: Report, dtype: str) -> str:
+    """A note that half precision itself may be why tokens differ; empty where it is not, or none does."""
+    if dtype == "float32" or report.identical_tokens is not False:
+        return ""
+    return (
+        f"in {dtype} the original rounds every result and a device may not, so that tokens that are about as likely "
+        "change places; to compare the cut alone, compile with `dtype: float32`"
+    )
+
+
+def _note(built: Build) -> str:
+    """A note that devices compute otherwise than the uncut model does, so that tokens may differ."""
+    if not built.others:
+        return ""
+    names = ", ".join(built.others)
+    return f"the uncut model has the options of {built.role.source}; other ones are those of {names}"
