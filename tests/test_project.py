@@ -125,10 +125,15 @@ def _public(
         ) or node.name.startswith("_"):
             continue
         inherits = isinstance(tree, ast.ClassDef) and bool(tree.bases)
-        if not inherits:
+        if not inherits and not _is_overload(node):
             yield prefix + node.name, node
         if isinstance(node, ast.ClassDef):
             yield from _public(node, f"{prefix}{node.name}.")
+
+
+def _is_overload(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    """Whether it only says which types go together; the function itself follows."""
+    return any(isinstance(name, ast.Name) and name.id == "overload" for name in node.decorator_list)
 
 
 @pytest.mark.parametrize("path", sources(), ids=relative)

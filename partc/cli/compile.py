@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,7 +21,6 @@ from partc.cli.options import (
 if TYPE_CHECKING:
     from partc.config.devices import DevicesConfig
     from partc.ir.graph import Module
-    from partc.pipeline.contract import Pass
 
 
 @click.command(
@@ -76,56 +74,22 @@ def compile_command(
 
     MODEL is a model.yaml, a checkpoint folder, an .onnx file or a hub id.
     """
-    from partc.bundle.runners import check_runners
-    from partc.bundle.workspace import check_output
-    from partc.cli.checks import check_fresh, check_targets
-    from partc.cli.load import load_model
-    from partc.cli.observers import Watch, run_watched
-    from partc.cli.places import check_folder
-    from partc.config.devices import load_devices
-    from partc.planner.placed_by_user import check_strategy
-    from partc.verifier.origin import write_origin
+    from partc.api.compiling import to_compile
+    from partc.cli.observers import Watch, followed
 
-    # Before the long work: a mistake in these should not cost minutes.
-    devices = load_devices(devices_file)
-    devices.require_links()
-    check_strategy(devices, strategy, devices_file)
-    steps = _steps(passes, devices_file, strategy, cut_rule, output, disable)
-    if not cache:
-        steps = [_anew(step) for step in steps]
-    wrote = next((Path(vars(step)["output"]) for step in steps if step.name == "emit-bundle"), None)
-    check_fresh(steps)
-    check_targets(devices, tools=any(step.name == "lower-target" for step in steps))
-    if wrote is not None:
-        check_runners(devices)
-        check_output(wrote)
-        check_folder(wrote, "-o", replaced=True)
-    module = run_watched(lambda: load_model(model, cache), steps, Watch(print_after, dump_dir, timing))
-    if wrote is not None:
-        write_origin(wrote, model, devices, module.info.quantize, disable)
-    _report(module, devices, wrote, as_json)
-
-
-def _steps(
-    passes: str | None,
-    devices_file: Path,
-    strategy: str,
-    cut_rule: str,
-    output: Path,
-    disable: tuple[str, ...],
-) -> list[Pass]:
-    """The passes that the user lists, else the default pipeline, with the options of the command line."""
-    from partc.pipeline.default import configure, default_pipeline
-    from partc.pipeline.registry import load_passes
-
-    if passes is None:
-        return default_pipeline(devices_file, strategy, cut_rule, output, disable=disable)
-    return configure(load_passes(passes), devices_file, strategy, cut_rule, output, disable)
-
-
-def _anew(step: Pass) -> Pass:
-    """The pass so that it copies nothing of an earlier build."""
-    return replace(step, reuse=False) if step.name == "emit-bundle" else step  # type: ignore[call-arg]
+    given = to_compile(
+        model,
+        devices_file,
+        output,
+        strategy=strategy,
+        cut_rule=cut_rule,
+        passes=passes,
+        disable=disable,
+        cache=cache,
+    )
+    with followed(Watch(print_after, dump_dir, timing), given.steps) as following:
+        module = given.run(following)
+    _report(module, given.devices, given.output, as_json)
 
 
 def _report(module: Module, devices: DevicesConfig, output: Path | None, as_json: bool) -> None:

@@ -108,7 +108,7 @@ def deploy_command(
     With --to systemd --apply the devices are sent their folders, keys and all, and their units, and the runners are
     started. With --to adb the folders of phones are pushed to them, keys and all, and their runners started.
     """
-    from partc.cli.load import load_build
+    from partc.api.builds import load_build
     from partc.deploy.adb import FOLDER, AdbSettings
     from partc.deploy.endpoint import read_endpoint
     from partc.deploy.kubernetes import kubernetes_files, kubernetes_steps

@@ -123,7 +123,7 @@ def demo_command(build: Path, rings: int, port: int) -> None:
 
     It runs until Ctrl-C. Meanwhile `partc fleet status --address` looks at it, and killing a node shows what happens.
     """
-    from partc.cli.load import load_build
+    from partc.api.builds import load_build
     from partc.cluster.actors import Fleet
     from partc.cluster.demo import local_cluster, write_demo
     from partc.config.fleet import load_fleet

@@ -17,7 +17,7 @@ def keys_command(build: Path, as_json: bool) -> None:
 
     The secret key of a device lies in its own folder only. Copy each device's keys folder to it again.
     """
-    from partc.cli.load import load_build
+    from partc.api.builds import load_build
     from partc.format.role import load_role
     from partc.runtime.shell.keys import load_client_keys, make_keys
 

@@ -1,4 +1,4 @@
-"""The objects that a command line names: a model, a build, IR text, a planning problem."""
+"""The texts that a command line names: IR, a planning problem; and its model, imported with a bar."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from partc.cli.progress import progress_bar
-from partc.errors import BundleError, UserError
+from partc.errors import UserError
 from partc.format.plain_files import decode, read_plain_text
-from partc.printable import note
 
 if TYPE_CHECKING:
-    from partc.format.role import Role
     from partc.ir.graph import Module
-
-_MANY = 5
 
 
 def load_model(model: str, cache: bool = True) -> Module:
@@ -24,76 +20,10 @@ def load_model(model: str, cache: bool = True) -> Module:
     Raises:
         UserError: no such model, or it cannot be compiled.
     """
-    from partc.config.model import load_model_config
-    from partc.frontend import load_module
-    from partc.frontend.cache import load_cached
-    from partc.frontend.folder import notes_about
+    from partc.api.models import import_model
 
-    config = load_model_config(model)
     with progress_bar() as bar:
-        bar.start(f"import {config.name}")
-        load = load_cached if cache else load_module
-        module = load(config, progress=bar.update)
-    for text in notes_about(config.model):
-        note(text)
-    return module
-
-
-def load_build(build: Path) -> Role:
-    """The role of the source of the build that a command line names.
-
-    Raises:
-        BundleError: it is no build; the hint says what was meant, as far as that can be seen.
-    """
-    from partc.format.role import source_role
-
-    if build.is_file():
-        compiling = f"partc compile {build} --target devices.yaml -o build; then give build"
-        raise BundleError(
-            "this is a file, not the folder of a build",
-            where=str(build),
-            hint=compiling if build.suffix in (".yaml", ".yml", ".onnx") else "give what partc compile wrote",
-        )
-    if (whole := _build_around(build)) is not None:
-        what = "one device's folder" if (build / "build.json").is_file() else "a part of a build"
-        raise BundleError(f"that is {what}, not the build", where=str(build), hint=f"give {whole}")
-    if not (build / "devices").is_dir() and (found := _builds_near(build)):
-        raise BundleError(
-            "not a build" if build.exists() else "no such folder",
-            where=str(build),
-            hint=f"give one of the builds found: {', '.join(found)}",
-        )
-    return source_role(build)
-
-
-def check_plan_path(path: Path) -> bool:
-    """Whether a path is to be read as a plan.json alone; what is neither that nor a build is refused.
-
-    Raises:
-        BundleError: it is no build; the hint says what was meant.
-    """
-    if path.is_file() or path.suffix == ".json":
-        return True
-    load_build(path)
-    return False
-
-
-def _builds_near(build: Path) -> list[str]:
-    """A few builds in the folder or beside it."""
-    folders = dict.fromkeys((build, build.parent))  # the parent of `.` is `.`
-    plans = (path for folder in folders for path in sorted(folder.glob("*/plan.json")))
-    return [str(path.parent) for path in plans][:_MANY]
-
-
-def _build_around(folder: Path) -> Path | None:
-    """The build that a folder lies in: that of a device, of all devices, of the keys."""
-    if not folder.is_dir() or (folder / "devices").is_dir():
-        return None
-    # As it was given, where that says it: `build/devices`; else `.` would have no parent.
-    around = [*folder.parents[:2], *folder.absolute().parents[:2]]
-    return next(
-        (place for place in around if (place / "plan.json").is_file() and (place / "devices").is_dir()), None
-    )
+        return import_model(model, cache=cache, step=bar.start, progress=bar.update)
 
 
 def read_text(file: str, hint: str) -> str:

@@ -30,7 +30,7 @@ def lower_command(
 
     Weights are references in it, so even a large model needs little memory.
     """
-    from partc.cli.checks import check_fresh
+    from partc.api.checks import check_fresh
     from partc.cli.load import load_model
     from partc.cli.observers import Watch, run_watched
     from partc.ir.text import print_module

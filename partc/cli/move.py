@@ -54,11 +54,11 @@ def move_command(
 
     The device must have them on its disk: `overlap: 1` and `survive: one` in devices.yaml lay copies there.
     """
+    from partc.api.builds import load_build
     from partc.balance.artifacts import read_artifacts
     from partc.balance.by_hand import change_to
     from partc.balance.ring import moved_text
-    from partc.cli.load import load_build
-    from partc.cli.reach import reach_ring
+    from partc.runtime.client.reach import reach_ring
 
     load_build(build)  # says what was meant, where that is no build
     artifacts, span = read_artifacts(build), _range(wanted)

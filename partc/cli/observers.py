@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import click
 
-from partc.cli.checks import check_order, check_settings
-from partc.cli.places import check_folder
-from partc.cli.progress import Bar, progress_bar
+from partc.api.pipelines import Following, run_pipeline
+from partc.api.places import check_folder
+from partc.cli.progress import progress_bar
 from partc.errors import UserError
 from partc.ir.graph import Module
 from partc.ir.text import print_module
-from partc.pipeline.contract import Context, Pass
-from partc.pipeline.manager import Observer, PassRun, run_passes
+from partc.pipeline.contract import Pass
+from partc.pipeline.manager import Observer, PassRun
 
 
 @dataclass(frozen=True)
@@ -30,29 +31,30 @@ class Watch:
     """Whether to end with a table of the time of each pass, on stderr."""
 
 
-def run_watched(load: Callable[[], Module], passes: Sequence[Pass], watch: Watch) -> Module:
-    """Apply `passes` to the module that `load` returns, with progress on stderr and the outputs of `watch`.
-
-    What was typed is checked before `load`, which may take minutes.
+@contextmanager
+def followed(watch: Watch, passes: Sequence[Pass]) -> Iterator[Following]:
+    """Progress of a pipeline on stderr, and the outputs of `watch`; what was typed is checked at once.
 
     Raises:
-        UserError: `watch.print_after` names a pass that does not run, `watch.dump_dir` cannot be made, an option of a
-            pass is wrong, or a pass refuses the input.
+        UserError: `watch.print_after` names a pass that does not run, or `watch.dump_dir` cannot be made.
     """
     _check_names(watch.print_after, passes)
-    check_settings(passes)
     if watch.dump_dir is not None:
         check_folder(watch.dump_dir, "--dump-dir")
-    module = load()
-    check_order(module, passes)
+    runs: list[PassRun] = []
+    observers = [*_observers(watch), lambda run, module: runs.append(run)]
     with progress_bar() as bar:
-        observers = [*_observers(watch), _next_pass(bar, passes)]
-        runs = run_passes(module, passes, Context(bar.update), observers)
+        yield Following(bar.start, bar.update, observers)
     if watch.timing:
         from partc.cli.tables import print_pass_times
 
         print_pass_times(runs)
-    return module
+
+
+def run_watched(load: Callable[[], Module], passes: Sequence[Pass], watch: Watch) -> Module:
+    """Apply passes to the module that `load` returns; raises as `followed` and `run_pipeline`."""
+    with followed(watch, passes) as following:
+        return run_pipeline(load, passes, following)
 
 
 def _check_names(print_after: Sequence[str], passes: Sequence[Pass]) -> None:
@@ -87,17 +89,5 @@ def _dumper(folder: Path) -> Observer:
     def observe(run: PassRun, module: Module) -> None:
         path = folder / f"{run.index:02}_{run.name}.partc"
         path.write_text(print_module(module), encoding="utf-8")
-
-    return observe
-
-
-def _next_pass(bar: Bar, passes: Sequence[Pass]) -> Observer:
-    """The manager reports a pass when it is done, so each report starts the spinner of the next."""
-    names: list[str] = [step.name for step in passes]
-    bar.start(names[0] if names else "")
-
-    def observe(run: PassRun, module: Module) -> None:
-        following = names[run.index + 1 : run.index + 2]
-        bar.start(following[0] if following else "")
 
     return observe

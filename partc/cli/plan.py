@@ -90,27 +90,19 @@ def plan_command(
 
 def _plan(model: str, devices_file: Path, strategy: str, cut_rule: str, cache: bool, watch: Watch) -> Module:
     """The module of MODEL with its plan decided."""
-    from partc.cli.checks import check_targets
-    from partc.cli.load import load_model
-    from partc.cli.observers import run_watched
-    from partc.config.devices import load_devices
-    from partc.pipeline.default import PLANNING, default_pipeline
-    from partc.planner.placed_by_user import check_strategy
+    from partc.api.compiling import to_plan
+    from partc.cli.observers import followed
 
-    # Before the long work: a mistake in these should not cost minutes.
-    devices = load_devices(devices_file)
-    devices.require_links()
-    check_strategy(devices, strategy, devices_file)
-    check_targets(devices, tools=False)
-    steps = default_pipeline(devices_file, strategy, cut_rule, Path("build"), PLANNING)
-    return run_watched(lambda: load_model(model, cache), steps, watch)
+    given = to_plan(model, devices_file, strategy=strategy, cut_rule=cut_rule, cache=cache)
+    with followed(watch, given.steps) as following:
+        return given.run(following)
 
 
 def _fleet(
     model: str, devices_file: Path, demand_file: Path, cut_rule: str, cache: bool, watch: Watch
 ) -> Fleet:
     """The rings of MODEL for a demand."""
-    from partc.cli.checks import check_targets
+    from partc.api.checks import check_targets
     from partc.cli.load import load_model
     from partc.cli.observers import run_watched
     from partc.config.demand import load_demand

@@ -116,7 +116,7 @@ def profile_command(
         _learn(model, devices_file, runs, output, cut_rule, cache, as_json)
         return
 
-    from partc.cli.places import check_folder
+    from partc.api.places import check_folder
     from partc.config.devices import load_devices
     from partc.profiler.bundle import check_profile_folder
     from partc.profiler.measurement import check_local
@@ -179,7 +179,7 @@ def _learn(
     as_json: bool,
 ) -> None:
     """Write what the runs of a build show; the runs are looked at before the model is imported."""
-    from partc.cli.places import check_folder
+    from partc.api.places import check_folder
     from partc.cli.profile_tables import learnt_json, print_learnt
     from partc.config.devices import load_devices
     from partc.config.yamlfile import load_yaml
@@ -215,7 +215,7 @@ def _cut(
     phases: tuple[str, ...] = ("simplify", "cut"),
 ) -> Module:
     """The module of MODEL, cut into sub-modules as compile does it."""
-    from partc.cli.checks import check_settings
+    from partc.api.checks import check_settings
     from partc.cli.load import load_model
     from partc.cli.observers import Watch, run_watched
     from partc.pipeline.default import default_pipeline

@@ -49,8 +49,8 @@ def report_command(build: Path, output: Path | None, run: Path | None, as_json: 
     the time that a request waits for its turn is left out. In --json, `planned_work: false` marks a run with
     other prompts than those planned for, `one_machine: true` a run whose devices were processes of one machine.
     """
-    from partc.cli.load import check_plan_path
-    from partc.cli.places import check_file
+    from partc.api.builds import check_plan_path
+    from partc.api.places import check_file
     from partc.report.sources import read_subject
     from partc.report.write import write_report
 

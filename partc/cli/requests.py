@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from partc.api.media import media_option
 from partc.cli.load import read_text
 from partc.errors import RunError
 from partc.format.plain_files import utf8
@@ -59,15 +60,6 @@ def pair_requests(
     return list(zip(prompts, each, strict=True))
 
 
-def media_option(role: Role) -> str:
-    """The option of `partc run` for what a model takes instead of tokens."""
-    if any(name.endswith("pixel_values") for name in role.inputs):
-        return "--image FILE"
-    if any(name.endswith(("input_values", "input_features")) for name in role.inputs):
-        return "--audio FILE"
-    return "--input FILE.npz"
-
-
 def check_tokens(count: int, max_sequence: int) -> None:
     """Refuse more new tokens than fit beside the shortest prompt, before anything is started.
 
@@ -81,11 +73,6 @@ def check_tokens(count: int, max_sequence: int) -> None:
         where="--tokens",
         hint=f"ask for {max_sequence - 1} or fewer, or compile with a larger max_sequence",
     )
-
-
-def default_tokens(max_sequence: int) -> int:
-    """The default number of new tokens: half of a short max_sequence is left to the prompt."""
-    return min(64, max(1, max_sequence // 2))
 
 
 def read_prompts(

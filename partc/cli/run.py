@@ -163,10 +163,10 @@ def run_command(build: Path, **given: Any) -> None:
 
     Several prompts are in flight at once. A model that does not generate prints its outputs.
     """
+    from partc.api.builds import load_build
+    from partc.api.places import check_file
     from partc.cli.balance import balanced
     from partc.cli.cannot import note_missing
-    from partc.cli.load import load_build
-    from partc.cli.places import check_file
     from partc.cli.results import print_tokens, write_outputs
 
     options = RunOptions(**given)
@@ -196,7 +196,7 @@ def run_command(build: Path, **given: Any) -> None:
 
 def _requests(options: RunOptions, role: Role, build: Path) -> tuple[list[Asked], list[str]]:
     """The requests that are asked for, and their prompts as they are shown before the answers."""
-    from partc.cli.media import read_media
+    from partc.api.media import read_media
     from partc.cli.requests import check_task, pair_requests, prompt_texts, read_prompts, read_tensors
 
     model, media = role.model, (*options.images, *options.sounds)
@@ -225,7 +225,8 @@ def _wanted(role: Role, requests: int, options: RunOptions) -> list[Name]:
 
 def _new_tokens(model: Model, asked: int | None) -> int:
     """Tokens to generate after each prompt; 0 for a model that does not generate."""
-    from partc.cli.requests import check_tokens, default_tokens
+    from partc.cli.requests import check_tokens
+    from partc.runtime.client.prompts import default_tokens
 
     if not model.generates:
         return 0
@@ -238,9 +239,9 @@ def _new_tokens(model: Model, asked: int | None) -> int:
 def _client(build: Path, connect: str | None, settings: LocalSettings) -> Iterator[Client]:
     """A connection to the devices: to running ones, or to local processes that end with the block."""
     from partc.cli.progress import progress_bar
-    from partc.cli.reach import reach_ring
     from partc.format.role import read_roles
     from partc.runtime.client.launch import launch_local
+    from partc.runtime.client.reach import reach_ring
     from partc.runtime.client.ring_file import told_in_file
 
     insecure = settings.insecure

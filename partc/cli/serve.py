@@ -229,9 +229,9 @@ def _names(builds: Sequence[Path]) -> list[str]:
 
 def _ring(name: str, build: Path, connect: str | None, local: LocalSettings, balance: bool) -> RingSettings:
     """A ring of local runners, or one that runs already."""
+    from partc.api.builds import load_build
     from partc.balance.balancing import note_refusal, read_balancing
     from partc.cli.cannot import build_facts
-    from partc.cli.load import load_build
     from partc.errors import RunError
     from partc.planner.model.device_times import PlannedTimes
     from partc.serve.server import RingSettings
@@ -280,7 +280,7 @@ def _local_ring(build: Path, settings: LocalSettings) -> Iterator[Opened]:
 @contextmanager
 def _ring_at(build: Path, connect: str, settings: LocalSettings) -> Iterator[Opened]:
     """A ring that runs already."""
-    from partc.cli.reach import reach_ring
+    from partc.runtime.client.reach import reach_ring
     from partc.serve.ring import Opened
 
     yield Opened(lambda: reach_ring(build, connect, insecure=settings.insecure, linger_s=settings.linger_s))

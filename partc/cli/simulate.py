@@ -139,7 +139,7 @@ def _read(path: Path) -> tuple[Case, Build | None]:
     Raises:
         UserError: it is neither a plan nor a build.
     """
-    from partc.cli.load import check_plan_path
+    from partc.api.builds import check_plan_path
     from partc.planner.model.plan_file import PLAN_FILE, parse_plan, read_plan
     from partc.planner.simulate.build import read_build
     from partc.planner.simulate.case import read_case

@@ -87,7 +87,7 @@ def verify_command(
 
     The exit code is 1 if the cut model differs.
     """
-    from partc.cli.load import load_build
+    from partc.api.builds import load_build
     from partc.cli.progress import progress_bar
     from partc.cli.verdict import print_report
     from partc.runtime.core.liveness import LEAST_PATIENCE_S

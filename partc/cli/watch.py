@@ -92,12 +92,12 @@ def watch_command(
 
 
 def _ring(build: Path, connect: str, period_s: float, balance: bool, insecure: bool) -> Iterator[Line]:
+    from partc.api.builds import load_build
     from partc.cli.balance import balanced
     from partc.cli.cannot import build_facts, watched_lines
-    from partc.cli.load import load_build
-    from partc.cli.reach import reach_ring
     from partc.cli.status_feed import lost_line, make_line
     from partc.planner.model.device_times import PlannedTimes
+    from partc.runtime.client.reach import reach_ring
 
     load_build(build)
     facts = build_facts(build)

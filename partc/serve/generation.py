@@ -14,8 +14,9 @@ from partc.errors import PartcError
 from partc.format.message_parts import Likely, Sampling
 from partc.runtime.client.query import Query
 from partc.runtime.client.results import Result
+from partc.runtime.client.stop_search import StopSearch
 from partc.runtime.client.text import Tokenizer
-from partc.serve.answer import Answer, Piece, StopSearch
+from partc.serve.answer import Answer, Piece
 from partc.serve.errors import ApiError, api_error
 from partc.serve.job import Job
 from partc.serve.metrics import Metrics

@@ -86,7 +86,7 @@ class Cost:
     """int8 | none: of the caches of keys and values."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
     """The cut model against the original, or against the uncut model of the same quantisation."""
 
@@ -136,6 +136,10 @@ class Report:
     def _is_small(self, error: float, largest: float) -> bool:
         """Whether an error is within tolerance beside values of this size; nothing is beside infinite ones."""
         return error <= self.tolerance * max(1.0, largest) < math.inf
+
+    def __repr__(self) -> str:
+        verdict = "equal" if self.equal else "NOT EQUAL"
+        return f"<partc.Report: {verdict}, {len(self.cases)} cases, largest error {self.max_abs_error:.2g}>"
 
     def to_json(self) -> dict[str, Any]:
         """The report as data for JSON.

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from partc import frontend
+from partc.api.checks import CUT_RULES
 from partc.bundle.resume import Earlier, Record
-from partc.cli.checks import CUT_RULES
 from partc.cli.main import run
 from partc.config.model import ModelConfig
 from partc.ir.graph import Module

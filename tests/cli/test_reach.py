@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from partc.cli.reach import reach_ring
 from partc.errors import RunError
 from partc.runtime.client.launch import launch_local
+from partc.runtime.client.reach import reach_ring
 from partc.runtime.client.ring_file import told_in_file
 from tests.runtime.bundles import language_model
 

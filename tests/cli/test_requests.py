@@ -14,13 +14,13 @@ import pytest
 from partc.cli.requests import (
     check_task,
     check_tokens,
-    default_tokens,
     pair_requests,
     prompt_texts,
     read_prompts,
 )
 from partc.errors import RunError, UserError
 from partc.format.role import Role
+from partc.runtime.client.prompts import default_tokens
 
 
 def test_each_prompt_is_a_request() -> None:

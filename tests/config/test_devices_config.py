@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from partc.cli.checks import check_targets
+from partc.api.checks import check_targets
 from partc.config.devices import DevicesConfig, Link, load_devices
 from partc.config.profiles import find_profile, profile_names
 from partc.config.yamlfile import load_yaml

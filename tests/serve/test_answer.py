@@ -3,7 +3,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partc.serve.answer import Answer, StopSearch
+from partc.runtime.client.stop_search import StopSearch
+from partc.serve.answer import Answer
 from tests.runtime.test_text import Bytes
 
 TEXTS = st.text("ab", max_size=12)

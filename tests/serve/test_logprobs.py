@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from partc.format.message_parts import Likely
-from partc.serve.answer import Answer, StopSearch
+from partc.runtime.client.stop_search import StopSearch
+from partc.serve.answer import Answer
 from tests.runtime.test_text import Bytes
 from tests.serve.server import MODEL, Server, events, pieces
 

@@ -31,6 +31,11 @@ def token_ids(
     return ids, bool(texts)
 
 
+def default_tokens(max_sequence: int) -> int:
+    """The default number of new tokens: half of a short max_sequence is left to the prompt."""
+    return min(64, max(1, max_sequence // 2))
+
+
 def _split(prompts: Prompts) -> tuple[list[str], list[list[int]]]:
     """(texts, token ids), one of them empty."""
     items: list[Any] = [prompts] if isinstance(prompts, str) else list(prompts)

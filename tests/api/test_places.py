@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from partc.cli.places import check_file, check_folder
+from partc.api.places import check_file, check_folder
 from partc.errors import UserError
 
 

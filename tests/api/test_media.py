@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from partc.cli.media import _check_facts, _processor, read_media, read_pictures, read_sounds
+from partc.api.media import _check_facts, _processor, read_media, read_pictures, read_sounds
 from partc.errors import RunError
 from partc.format.build import TensorType
 from partc.format.files import PREPROCESSOR_FOLDER

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from partc.cli.requests import media_option
 from partc.errors import RunError
 from partc.extras import install_command
 from partc.format.files import PREPROCESSOR_FOLDER
@@ -90,6 +89,15 @@ def read_sounds(files: Sequence[Path], role: Role, build: Path) -> dict[str, Arr
         return _made(process(whole, **{"padding": "max_length", **options}), role, "--audio")
     arrays = np.concatenate([np.asarray(process(sound, **options)[name]) for sound in sounds])
     return {name: _fitting(arrays, shape, "--audio")}
+
+
+def media_option(role: Role) -> str:
+    """The option of `partc run` for what a model takes instead of tokens."""
+    if any(name.endswith("pixel_values") for name in role.inputs):
+        return "--image FILE"
+    if any(name.endswith(("input_values", "input_features")) for name in role.inputs):
+        return "--audio FILE"
+    return "--input FILE.npz"
 
 
 def _input_of(role: Role, option: str, *keys: str) -> tuple[str, tuple[int, ...]]:

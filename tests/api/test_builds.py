@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from partc.cli.load import load_build
+from partc.api.builds import load_build
 from partc.errors import BundleError
 
 
