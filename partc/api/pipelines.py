@@ -20,6 +20,8 @@ class Following:
     """Called when the import begins, and every pass."""
     progress: Progress = no_progress
     """Called within a step."""
+    imported: Callable[[Module], None] = lambda module: None
+    """Called with the module before the first pass."""
     observers: Sequence[Observer] = ()
     """Called after every pass."""
 
@@ -41,6 +43,7 @@ def run_pipeline(load: Callable[[], Module], passes: Sequence[Pass], following: 
     check_settings(passes)
     module = load()
     check_order(module, passes)
+    following.imported(module)
     names = [step.name for step in passes] + [""]
 
     def begin_next(run: PassRun, module: Module) -> None:

@@ -27,7 +27,9 @@ import click
 from partc import __version__, interrupts
 from partc.cli.compile import compile_command
 from partc.cli.deploy import deploy_command
+from partc.cli.diff import diff_command
 from partc.cli.fleet import fleet_command
+from partc.cli.golden import golden_command
 from partc.cli.keys import keys_command
 from partc.cli.lower import lower_command
 from partc.cli.move import move_command
@@ -58,6 +60,8 @@ COMMANDS = (
     watch_command,
     move_command,
     verify_command,
+    golden_command,
+    diff_command,
     report_command,
     keys_command,
     deploy_command,

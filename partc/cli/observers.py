@@ -44,7 +44,7 @@ def followed(watch: Watch, passes: Sequence[Pass]) -> Iterator[Following]:
     runs: list[PassRun] = []
     observers = [*_observers(watch), lambda run, module: runs.append(run)]
     with progress_bar() as bar:
-        yield Following(bar.start, bar.update, observers)
+        yield Following(bar.start, bar.update, observers=observers)
     if watch.timing:
         from partc.cli.tables import print_pass_times
 

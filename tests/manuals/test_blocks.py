@@ -48,7 +48,9 @@ def test_blocks_run(manual: Path, build: Callable[[str], Path], tmp_path: Path) 
     with around(name, made):
         for block in blocks:
             if block.placed:
-                (tmp_path / block.placed).write_text(made.adapt(block.text))
+                place = tmp_path / block.placed
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_text(made.adapt(block.text))
         for block in blocks:
             if block.has_commands and not block.reason:
                 _run(made, block.script, f"{name}:{block.line}")

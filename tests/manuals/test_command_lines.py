@@ -94,7 +94,8 @@ def test_a_reason_stands_before_a_block_of_commands(manual: Path) -> None:
     text = manual.read_text(encoding="utf-8")
     reasons = [block for block in blocks_of(manual) if block.reason]
     assert len(re.findall(r"^<!-- not run:", text, re.MULTILINE)) == len(reasons)
-    assert [block.line for block in reasons if not block.has_commands] == []
+    others = [block for block in reasons if not block.has_commands and block.language != "python"]
+    assert [block.line for block in others] == []
 
 
 def test_what_would_be_wrong_is_found() -> None:

@@ -1,0 +1,215 @@
+"""Two graphs, in the terms of the model: what was added, removed, rewritten, and where."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from partc.differences.change import Change, changed_values, layer_of, place_text, shown
+from partc.differences.matching import Matching, leaf_key, match_graphs
+from partc.format.dims import Shape
+from partc.ir.graph import Constant, Graph, ModelInfo, Module, Node, State, Value, Weight
+from partc.ir.weights import print_expr
+
+_NO_FACTS = ("folder", "name", "random", "tokenizer")
+"""Fields that say where a model is from; causes are told by other means."""
+
+
+def compare_modules(before: Module, after: Module) -> list[Change]:
+    """What changed between two modules, the most general first; see `compare_graphs`."""
+    facts = changed_values("graph", "model fact", _facts(before.info), _facts(after.info))
+    found = match_graphs(before.graph, after.graph)
+    return [*facts, *_compared(found), *_cuts(found, before, after)]
+
+
+def compare_graphs(before: Graph, after: Graph) -> list[Change]:
+    """What changed between two graphs; nodes are matched by structure (`match_graphs`), alike changes told as one."""
+    return _compared(match_graphs(before, after))
+
+
+def _compared(found: Matching) -> list[Change]:
+    return [
+        *_ends(found),
+        *_gathered("operator removed", ((node.op, node, None, None) for node in found.removed)),
+        *_gathered("operator added", ((node.op, node, None, None) for node in found.added)),
+        *_gathered("operator replaced", _replaced(found)),
+        *_gathered("attribute changed", _attributes(found)),
+        *_gathered("operand changed", _operands(found)),
+        *_gathered("type changed", _types(found)),
+        *_gathered("size changed", _sizes(found)),
+    ]
+
+
+_Row = tuple[str, Node, str | None, str | None]
+"""What changed, at which node, before and after."""
+
+
+def _gathered(kind: str, rows: Iterator[_Row]) -> Iterator[Change]:
+    """Rows that say the same of different layers as one change."""
+    groups: dict[tuple[str, str, str | None, str | None], list[int]] = defaultdict(list)
+    counts: dict[tuple[str, str, str | None, str | None], int] = defaultdict(int)
+    for what, node, before, after in rows:
+        scope, layer = layer_of(node.scope)
+        key = what, scope, before, after
+        groups[key] += [] if layer is None else [layer]
+        counts[key] += 1
+    for (what, scope, before, after), layers in groups.items():
+        where = place_text(scope, layers)
+        yield Change("graph", kind, f"{what} in {where}", before, after, counts[what, scope, before, after])
+
+
+def _facts(info: ModelInfo) -> dict[str, Any]:
+    found = {key: value for key, value in asdict(info).items() if key not in _NO_FACTS}
+    return {**found, "quantize": info.quantize.text if info.quantize else None}
+
+
+def _cuts(found: Matching, before: Module, after: Module) -> Iterator[Change]:
+    """Nodes of both graphs before which one of them alone is cut, or may be."""
+    for kind, borders in (("cut candidate", _candidates), ("border of a sub-module", _borders)):
+        ours, others = borders(before), borders(after)
+        for was, now in (("yes", "no"), ("no", "yes")):
+            rows = (
+                (node.op, node, was, now)
+                for node, other in found.pairs.items()
+                if ((node in ours), (other in others)) == (was == "yes", now == "yes")
+            )
+            yield from _gathered(kind, rows)
+
+
+def _candidates(module: Module) -> set[Node]:
+    return set(module.candidates or ())
+
+
+def _borders(module: Module) -> set[Node]:
+    return {submodule.nodes[0] for submodule in module.submodules or () if submodule.nodes}
+
+
+def _ends(found: Matching) -> Iterator[Change]:
+    """Inputs, outputs and states that are on one side alone, or have another type."""
+    for kind, ends in (("end of the graph", _inputs_and_outputs), ("state changed", _states)):
+        yield from changed_values("graph", kind, ends(found.before), ends(found.after))
+
+
+def _inputs_and_outputs(graph: Graph) -> dict[str, str]:
+    inputs = {f"input {value.name}": _type(value) for value in graph.inputs if not value.is_step}
+    return {**inputs, **{f"output {place}": _type(value) for place, value in enumerate(graph.outputs)}}
+
+
+def _states(graph: Graph) -> dict[str, str]:
+    """Those of all layers as one."""
+    return {layer_of(state.name)[0]: _type(state) for state in graph.states()}
+
+
+def _replaced(found: Matching) -> Iterator[_Row]:
+    for one, other in found.pairs.items():
+        if one.op != other.op:
+            yield one.op, one, one.op, other.op
+
+
+def _attributes(found: Matching) -> Iterator[_Row]:
+    for one, other in found.pairs.items():
+        if one.op != other.op:
+            continue
+        for name in dict.fromkeys([*one.attributes, *other.attributes]):
+            before, after = (_value_text(node.attributes.get(name)) for node in (one, other))
+            if before != after:
+                yield f"{name} of {one.op}", one, before, after
+
+
+def _operands(found: Matching) -> Iterator[_Row]:
+    """Operands that are something else. One that is new or gone is told as an operator, and not here."""
+    for one, other in found.pairs.items():
+        if one.op != other.op:
+            continue
+        for place in range(max(len(one.inputs), len(other.inputs))):
+            ours, others = (node.inputs[place] if place < len(node.inputs) else None for node in (one, other))
+            if _is_another(ours, others, found):
+                what = f"operand {place} of {one.op}"
+                yield what, one, _operand_text(ours), _operand_text(others)
+
+
+def _is_another(one: Value | None, other: Value | None, found: Matching) -> bool:
+    if one is None or other is None:
+        return one is not other
+    if one.producer is None and other.producer is None:
+        return leaf_key(one) != leaf_key(other)
+    for value, known in ((one, found.pairs), (other, found.found)):
+        if value.producer is not None and value.producer not in known:
+            return False  # the producer is told to be new or gone
+    return not found.same(one, other)
+
+
+def _types(found: Matching) -> Iterator[_Row]:
+    """Element types, where they begin to differ."""
+    for one, other in found.pairs.items():
+        if _inherits(one, other, found, lambda value: value.dtype):
+            continue
+        for ours, others in zip(one.outputs, other.outputs, strict=False):
+            if ours.dtype != others.dtype:
+                yield f"result of {one.op}", one, ours.dtype, others.dtype
+
+
+def _sizes(found: Matching) -> Iterator[_Row]:
+    """Sizes, where they begin to differ."""
+    for one, other in found.pairs.items():
+        if _inherits(one, other, found, lambda value: value.shape):
+            continue
+        for ours, others in zip(one.outputs, other.outputs, strict=False):
+            if ours.shape != others.shape:
+                yield f"result of {one.op}", one, _shape(ours.shape), _shape(others.shape)
+
+
+def _inherits(one: Node, other: Node, found: Matching, fact: Any) -> bool:
+    """Whether a fact of matched operands differs already."""
+    pairs = zip(one.inputs, other.inputs, strict=False)
+    return any(
+        a and b and a.producer and b.producer and found.same(a, b) and fact(a) != fact(b) for a, b in pairs
+    )
+
+
+def _operand_text(value: Value | None) -> str | None:
+    match value:
+        case None:
+            return None
+        case Weight(source=source) if source is not None:
+            return f"weight {_without_layer(print_expr(source))} {_type(value)}"
+        case Constant(array=array):
+            return f"constant {_value_text(array)}"
+        case State(name=name):
+            return f"state {_without_layer(name)}"
+        case Value(producer=Node(op=op, scope=scope)):
+            return f"{op} in {_without_layer(scope)}" if scope else op
+        case _:
+            return f"input {value.name}"
+
+
+def _without_layer(text: str) -> str:
+    return layer_of(text)[0]
+
+
+def _value_text(value: object) -> str | None:
+    if isinstance(value, np.ndarray):
+        flat = value.ravel()
+        text = ", ".join(map(str, flat[:6].tolist())) + (", …" if flat.size > 6 else "")
+        return f"{value.dtype}{list(value.shape)} [{text}]"
+    return shown(value)
+
+
+def _type(value: Value) -> str:
+    return f"{value.dtype}{_shape(value.shape)}"
+
+
+def _shape(shape: Shape | None) -> str:
+    return "?" if shape is None else f"[{', '.join(map(str, shape))}]"
+
+
+def counted(changes: Sequence[Change]) -> Mapping[str, int]:
+    """Kind → how many things changed so."""
+    found: dict[str, int] = defaultdict(int)
+    for change in changes:
+        found[change.kind] += change.count
+    return found

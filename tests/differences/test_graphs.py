@@ -1,0 +1,144 @@
+"""Graphs are matched by structure: other names are no change, and a change is told where it is."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from partc.differences.change import Change, layer_of, place_text, ranges
+from partc.differences.graphs import compare_graphs, compare_modules
+from partc.differences.matching import match_graphs, structure_digest
+from partc.ir.graph import Graph, Node, Value
+from partc.ir.text import parse_module
+
+LAYERS = 6
+
+
+def _text(layers: int = LAYERS, rename: str = "") -> str:
+    """A chain of layers, each a product with its own weight, a sigmoid, and a sum with what came in."""
+    weights = "".join(
+        f'  weight %w{layer} = f32[4, 4] from "model.safetensors"#"layers.{layer}.w"\n'
+        for layer in range(layers)
+    )
+    body = "".join(
+        f"  %{rename}p{layer}: f32[rows, 4] = MatMul(%{rename}x{layer}, %w{layer}) @ layers.{layer}.mlp\n"
+        f"  %{rename}s{layer}: f32[rows, 4] = Sigmoid(%{rename}p{layer}) @ layers.{layer}.mlp\n"
+        f"  %{rename}x{layer + 1}: f32[rows, 4] = Add(%{rename}x{layer}, %{rename}s{layer}) @ layers.{layer}\n"
+        for layer in range(layers)
+    )
+    return (
+        'partc-ir 1\nmodel {"dims": {"rows": 8}, "name": "chain", "task": "graph"}\ngraph chain opset 20 {\n'
+        f"  input %data: f32[rows, 4]\n{weights}"
+        f"  %{rename}x0: f32[rows, 4] = Neg(%data)\n{body}  output %{rename}x{layers}\n}}\n"
+    )
+
+
+def _graph(layers: int = LAYERS, rename: str = "") -> Graph:
+    return parse_module(_text(layers, rename), file="text").graph
+
+
+def _told(changes: list[Change]) -> list[str]:
+    return [change.text for change in changes]
+
+
+def test_names_do_not_count() -> None:
+    one, other = _graph(), _graph(rename="other_")
+    assert compare_graphs(one, other) == []
+    assert structure_digest(one) == structure_digest(other)
+    found = match_graphs(one, other)
+    assert [found.pairs[node] for node in one.nodes] == other.nodes
+
+
+def test_layers_that_are_gone_are_told_as_one() -> None:
+    assert _told(compare_graphs(_graph(6), _graph(4))) == [
+        "operator removed: MatMul in layers 4-5 · mlp (×2)",
+        "operator removed: Sigmoid in layers 4-5 · mlp (×2)",
+        "operator removed: Add in layers 4-5 (×2)",
+    ]
+    assert _told(compare_graphs(_graph(4), _graph(5)))[0] == "operator added: MatMul in layer 4 · mlp"
+
+
+def test_another_operator_at_the_same_place() -> None:
+    other = parse_module(_text().replace("Sigmoid", "Tanh"), file="text").graph
+    assert _told(compare_graphs(_graph(), other)) == [
+        "operator replaced: Sigmoid in layers 0-5 · mlp (×6): Sigmoid → Tanh"
+    ]
+
+
+def test_an_operand_that_is_another_one() -> None:
+    text = _text().replace('#"layers.2.w"', '#"layers.2.other"')
+    (change,) = compare_graphs(_graph(), parse_module(text, file="text").graph)
+    assert change.subject == "operand 1 of MatMul in layer 2 · mlp"
+    assert (change.before or "").startswith('weight "model.safetensors"#"layers.*.w"')
+
+
+def test_sizes_and_types_are_told_where_they_begin() -> None:
+    wider = parse_module(_text().replace("f32[rows, 4]", "f32[rows, 8]"), file="text").graph
+    assert _told(compare_graphs(_graph(), wider)) == [
+        "end of the graph: input data: f32[rows, 4] → f32[rows, 8]",
+        "end of the graph: output 0: f32[rows, 4] → f32[rows, 8]",
+        "size changed: result of Neg in the whole graph: [rows, 4] → [rows, 8]",
+    ]
+    half = parse_module(_text().replace("f32[rows, 4] = Sig", "f16[rows, 4] = Sig"), file="text").graph
+    assert _told(compare_graphs(_graph(), half)) == [
+        "type changed: result of Sigmoid in layers 0-5 · mlp (×6): f32 → f16"
+    ]
+
+
+def test_facts_and_cuts() -> None:
+    one, other = (
+        parse_module(_text(), file="text"),
+        parse_module(_text().replace('"rows": 8', '"rows": 9'), file="text"),
+    )
+    one.candidates = [one.graph.nodes[4], one.graph.nodes[7]]
+    other.candidates = [other.graph.nodes[4], other.graph.nodes[10]]
+    assert _told(compare_modules(one, other)) == [
+        "model fact: dims: {'rows': 8} → {'rows': 9}",
+        "cut candidate: MatMul in layer 2 · mlp: yes → no",
+        "cut candidate: MatMul in layer 3 · mlp: no → yes",
+    ]
+
+
+@given(st.integers(0, 3 * LAYERS), st.integers(0, 2**32))
+def test_a_node_that_is_put_in_is_the_only_change(place: int, seed: int) -> None:
+    before, after = _graph(), _graph(rename="z")
+    node = after.nodes[place]
+    value = node.outputs[0]
+    made = Value("new", value.dtype, value.shape)
+    after.replace_uses({value: made})
+    after.nodes.insert(place + 1, Node("Relu", [value], [made], scope=node.scope))
+    _shuffled(after, random.Random(seed))
+    added = compare_graphs(before, after)
+    assert [(change.kind, change.count) for change in added] == [("operator added", 1)]
+    assert added[0].subject.startswith("Relu in ")
+    assert [change.kind for change in compare_graphs(after, before)] == ["operator removed"]
+
+
+def _shuffled(graph: Graph, draw: random.Random) -> None:
+    """Another topological order of the same graph."""
+    waiting, made, order = list(graph.nodes), set(), []
+    while waiting:
+        ready = [node for node in waiting if all(v.producer is None or v in made for v in node.operands)]
+        node = draw.choice(ready)
+        waiting.remove(node)
+        made.update(node.outputs)
+        order.append(node)
+    graph.nodes = order
+
+
+@pytest.mark.parametrize(
+    ("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 5], "0-2, 5"), ([4, 4, 1], "1, 4")]
+)
+def test_ranges(numbers: list[int], text: str) -> None:
+    assert ranges(numbers) == text
+
+
+def test_places() -> None:
+    assert layer_of("model.layers.3.mlp") == ("model.layers.*.mlp", 3)
+    assert layer_of("lm_head") == ("lm_head", None)
+    assert layer_of("block1.conv2d") == ("block1.conv2d", None)
+    assert place_text("model.layers.*", [2]) == "layer 2"
+    assert place_text("", []) == "the whole graph"
