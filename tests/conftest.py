@@ -23,6 +23,8 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.turns import take_turns
+
 _NEEDS = {
     "ort": ("onnxruntime",),
     "hf": ("torch", "transformers"),
@@ -70,11 +72,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(FailuresAtOnce(terminal))
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip the tiers whose libraries are not installed, so that the null tier runs everywhere.
+    """Skip the tiers whose libraries are not installed, so that the null tier runs everywhere; let tests take turns.
 
     Where CI is set, tests that need an OpenCL device fail without one.
     """
+    take_turns(items)
     missing = {tier: _missing(modules) for tier, modules in _NEEDS.items()}
     for item in items:
         for tier in filter(missing.get, _NEEDS):

@@ -43,7 +43,7 @@ class AsyncRing:
         await asyncio.to_thread(self._ring.close)
 
     async def generate(
-        self, prompt: Prompt, max_new_tokens: int | None = None, **options: Unpack[Options]
+        self, prompt: Prompt = None, max_new_tokens: int | None = None, **options: Unpack[Options]
     ) -> Generation:
         """The answer to one prompt; see `Ring.generate`. `asyncio.gather` has several in flight together."""
         return await self._whole(partial(self._ring.begin, prompt, max_new_tokens, **options))
@@ -61,7 +61,7 @@ class AsyncRing:
         )
 
     def stream(
-        self, prompt: Prompt, max_new_tokens: int | None = None, **options: Unpack[Options]
+        self, prompt: Prompt = None, max_new_tokens: int | None = None, **options: Unpack[Options]
     ) -> AsyncGenerator[Piece, None]:
         """The pieces of an answer as they come; see `Ring.stream`."""
         return self._pieces(partial(self._ring.begin, prompt, max_new_tokens, **options))
@@ -80,9 +80,9 @@ class AsyncRing:
         """See `Ring.encode`."""
         return (await asyncio.wrap_future(self._ring.submit(texts))).outputs
 
-    async def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+    async def run(self, inputs: Mapping[str, Array] | None = None, **files: Any) -> Mapping[str, Array]:
         """See `Ring.run`."""
-        return (await asyncio.wrap_future(self._ring.submit(inputs=inputs))).outputs
+        return await asyncio.to_thread(partial(self._ring.run, inputs, **files))
 
     async def _whole(self, begin: Callable[[], Answer]) -> Generation:
         answer = await asyncio.to_thread(begin)  # reading pictures and texts takes a while

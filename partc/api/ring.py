@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from partc.runtime.client.results import Result
 
 PathLike = str | os.PathLike[str]
-Prompt = str | Sequence[int]
-"""A text, or token ids."""
+Prompt = str | Sequence[int] | None
+"""A text, or token ids; None for a model that answers to a sound or a picture alone."""
 Stop = str | int | Sequence[str | int]
 """Texts and token ids."""
 Message = Mapping[str, Any]
@@ -141,7 +141,7 @@ class Ring:
 
     @overload
     def generate(  # type: ignore[overload-overlap]
-        self, prompt: Prompt, max_new_tokens: int | None = None, **options: Unpack[Options]
+        self, prompt: Prompt = None, max_new_tokens: int | None = None, **options: Unpack[Options]
     ) -> Generation: ...
     @overload
     def generate(
@@ -152,7 +152,7 @@ class Ring:
     ) -> list[Generation]: ...
     def generate(
         self,
-        prompt: Prompt | Sequence[str] | Sequence[Sequence[int]],
+        prompt: Prompt | Sequence[str] | Sequence[Sequence[int]] = None,
         max_new_tokens: int | None = None,
         **options: Unpack[Options],
     ) -> Generation | list[Generation]:
@@ -171,7 +171,9 @@ class Ring:
         found = [answer.whole.result() for answer in answers]
         return found[0] if one else found
 
-    def stream(self, prompt: Prompt, max_new_tokens: int | None = None, **options: Unpack[Options]) -> Stream:
+    def stream(
+        self, prompt: Prompt = None, max_new_tokens: int | None = None, **options: Unpack[Options]
+    ) -> Stream:
         """Generate, and have the pieces as they come; arguments and errors are those of `generate`."""
         return Stream(lambda put: self.begin(prompt, max_new_tokens, put, **options))
 
@@ -213,9 +215,16 @@ class Ring:
         """
         return self.submit(texts).result().outputs
 
-    def run(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
-        """Outputs of a model of tensors, by name; raises as `encode`."""
-        return self.submit(inputs=inputs).result().outputs
+    def run(
+        self,
+        inputs: Mapping[str, Array] | None = None,
+        *,
+        images: Sequence[PathLike] = (),
+        sounds: Sequence[PathLike] = (),
+    ) -> Mapping[str, Array]:
+        """Outputs by name, of a model of tensors or of one that classifies pictures or sounds; raises as `encode`."""
+        given = inputs if inputs is not None else self._media(images, sounds)
+        return self.submit(inputs=given).result().outputs
 
     def submit(
         self,
@@ -239,7 +248,7 @@ class Ring:
 
     def begin(
         self,
-        prompt: Prompt,
+        prompt: Prompt = None,
         max_new_tokens: int | None = None,
         on_piece: Callable[[Piece | None], None] = lambda piece: None,
         **options: Unpack[Options],
@@ -255,16 +264,19 @@ class Ring:
             raise RunError(
                 f"a model for {role.model.task} does not generate", where=role.model.name, hint=hint
             )
-        stops, inputs = _listed(options.get("stop", ())), self._inputs(role, options)
+        stops = _listed(options.get("stop", ()))
+        inputs = options.get("inputs") or self._media(options.get("images", ()), options.get("sounds", ()))
         texts = [each for each in stops if isinstance(each, str)]
-        ids, _ = token_ids(prompt, role.model, self._tokenizer, with_media=bool(inputs))
-        stream = None
+        ids: list[list[int]] = []
+        if prompt is not None:
+            ids, _ = token_ids(prompt, role.model, self._tokenizer, with_media=bool(inputs))
+        first, stream = ids[0] if ids else [], None
         if self._tokenizer.is_there:
-            stream = self._tokenizer.stream(role.model.before_answer(ids[0]))
+            stream = self._tokenizer.stream(role.model.before_answer(first))
         elif texts:
             hint = "give token ids as `stop`"
             raise RunError("this build has no tokenizer, so no text ends an answer", where="stop", hint=hint)
-        answer = Answer(ids[0], stream, StopSearch(texts), on_piece)
+        answer = Answer(first, stream, StopSearch(texts), on_piece)
         query = Query(
             ids,
             max_new_tokens or default_tokens(role.model.max_sequence),
@@ -301,16 +313,14 @@ class Ring:
             raise RunError("the ring is not open", hint="with partc.Ring(build) as ring: …")
         return self._thread, self._role
 
-    def _inputs(self, role: Role, options: Options) -> Mapping[str, Array] | None:
-        """The tensors beside a prompt."""
+    def _media(self, images: Sequence[PathLike], sounds: Sequence[PathLike]) -> Mapping[str, Array] | None:
+        """The tensors of pictures or sounds."""
         from partc.api.media import read_pictures, read_sounds
 
-        images, sounds = options.get("images", ()), options.get("sounds", ())
+        _, role = self._standing()
         if images:
             return read_pictures([Path(file) for file in images], role, self._folder)
-        if sounds:
-            return read_sounds([Path(file) for file in sounds], role, self._folder)
-        return options.get("inputs")
+        return read_sounds([Path(file) for file in sounds], role, self._folder) if sounds else None
 
     @contextmanager
     def _opened(self) -> Iterator[Client]:
@@ -353,6 +363,10 @@ def _listed(stop: Stop) -> list[str | int]:
 
 def _split(prompt: Prompt | Sequence[str] | Sequence[Sequence[int]]) -> tuple[bool, list[Prompt]]:
     """Whether it is one prompt, and all of them."""
-    if isinstance(prompt, str) or (len(prompt) and not isinstance(prompt[0], str | Sequence)):
+    if (
+        prompt is None
+        or isinstance(prompt, str)
+        or (len(prompt) and not isinstance(prompt[0], str | Sequence))
+    ):
         return True, [prompt]  # type: ignore[list-item]
     return False, list(prompt)  # type: ignore[arg-type]

@@ -26,6 +26,7 @@ import click
 
 from partc import __version__, interrupts
 from partc.cli.compile import compile_command
+from partc.cli.completion import complete, completion_command
 from partc.cli.deploy import deploy_command
 from partc.cli.diff import diff_command
 from partc.cli.fleet import fleet_command
@@ -67,6 +68,7 @@ COMMANDS = (
     deploy_command,
     fleet_command,
     profile_command,
+    completion_command,
 )
 """Every command, in the order of a first use."""
 
@@ -221,6 +223,8 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # tables have a few characters that old locales lack
+    if (answered := complete(partc)) is not None:
+        sys.exit(answered)
     quieten_libraries()
     interrupts.arm()
     interrupts.begin()

@@ -6,6 +6,7 @@
 | simulate, report, deploy, move --dry-run | ok | ok | ok | ok | ok | ok | ok |
 | run, verify, profile | ok | ok | ok | ok | ok | ok | ok |
 | watch --once, move (of a ring that runs) | ok | ok | ok | ok | ok | ok | ok |
+| `import partc` | ok | ok | ok | ok | ok | ok | ok |
 | serve | (2) | (2) | (1) | (2) | (1), (2) | (1) | (1) |
 
 (1) Refused in a sentence, `REFUSED`: speech, classifiers, pictures and graphs. (2) Served; tests/serve has these.
@@ -22,9 +23,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import partc
 from partc.cli.main import run
+from partc.errors import RunError
 from partc.format.placement import stages_of
 from partc.format.role import source_role
+from partc.format.tasks import INPUT_IDS
 from partc.planner.model.plan_file import PLAN_FILE, read_plan
 from partc.planner.model.stages import devices_of
 from partc.planner.simulate.build import read_build, workflow
@@ -138,6 +142,22 @@ def test_commands_that_start_processes(made: Of, task: str, tmp_path: Path, caps
         told = capsys.readouterr()
         assert code == 0, f"{arguments[0]}: {told.err}"
         assert not WRONG.search(told.err), f"{arguments[0]}: {told.err}"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_from_python(made: Of, task: str) -> None:
+    build, given = made(task).build, inputs_of(made(task))
+    expected = DirectRing(build).generate_from([given], COUNT)[0][0] if task in GENERATING else None
+    ids = given.pop(INPUT_IDS, None)
+    prompt = None if ids is None else ids[0].tolist()
+    with partc.Ring(build, runner="python", balance=False) as ring:
+        if task in GENERATING:
+            assert ring.generate(prompt, COUNT, inputs=given, ignore_eos=True).tokens == expected
+        else:
+            outputs = ring.run(given) if prompt is None else ring.encode(prompt)
+            assert set(outputs) == set(ring.build.roles[ring.build.source].outputs)
+            with pytest.raises(RunError, match="does not generate"):
+                ring.generate(prompt, COUNT)
 
 
 @pytest.mark.slow

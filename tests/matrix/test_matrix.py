@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from tests.matrix.cells import Matrix, compiled
 from tests.matrix.covering import covering
 from tests.matrix.document import FILE, text
 from tests.matrix.rules import RULES, Rule, cell_of, rule_of
+from tests.turns import turn
 
 ROOT = Path(__file__).parents[2]
 POSSIBLE = [cell for cell in all_cells() if rule_of(cell) is None]
@@ -28,16 +28,8 @@ processes = [
 ]
 
 
-def _turn() -> int:
-    """A number that changes with every commit; 0 where there is no history."""
-    found = subprocess.run(
-        ["git", "rev-list", "--count", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return int(found.stdout) if found.returncode == 0 else 0
-
-
 def _sample() -> list[Cell]:
-    begin = _turn() * SAMPLE
+    begin = turn() * SAMPLE
     return [CELLS[(begin + place) % len(CELLS)] for place in range(SAMPLE)]
 
 
