@@ -144,6 +144,7 @@ def test_commands_that_start_processes(made: Of, task: str, tmp_path: Path, caps
         assert not WRONG.search(told.err), f"{arguments[0]}: {told.err}"
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("task", TASKS)
 def test_from_python(made: Of, task: str) -> None:
     build, given = made(task).build, inputs_of(made(task))

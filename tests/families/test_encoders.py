@@ -70,6 +70,7 @@ def saved(kind: str, fields: dict[str, Any], task: str, folder: Path) -> Any:
     return network
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("task", ["feature-extraction", "text-classification"])
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind in SHARED else pytest.mark.slow) for kind in ENCODERS]
@@ -81,6 +82,7 @@ def test_encoder(kind: str, task: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind == "gpt2" else pytest.mark.slow) for kind in DECODERS]
 )

@@ -28,6 +28,7 @@ CHOICES: dict[str, Sequence[str]] = {"none": (), "all": NAMES, **{name: (name,) 
 """Fusions that are turned off: none, all, each alone."""
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     "family",
     [

@@ -52,6 +52,7 @@ def in_int4(family: str, folder: Path) -> tuple[Path, Tokens]:
     return tiny.ring(text, "cut", 3).build, generate(tiny.ring(text, "uncut", 1), sample_prompts(97))
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     ("family", "compiled"),
     [

@@ -32,6 +32,7 @@ STATES = {
 """Families whose states or caches are of another kind."""
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.ort
 @pytest.mark.parametrize("family", [*DISTINCT, *(pytest.param(f, marks=pytest.mark.slow) for f in OTHERS)])
 def test_ort(family: str, tmp_path: Path) -> None:
@@ -44,6 +45,7 @@ def test_ort(family: str, tmp_path: Path) -> None:
     assert OPERATORS["int8"] in " ".join(_operators(tmp_path / "int83"))
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.tvm
 @pytest.mark.parametrize(
     ("family", "precision"),

@@ -30,6 +30,7 @@ QUICK = ("lfm2", "mamba2")
 """The others are slow."""
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     "family", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in KINDS]
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import pytest
@@ -16,8 +15,6 @@ from tests.golden_command.mutations import FAMILIES, Mutation, Reader, mutations
 
 pytestmark = pytest.mark.hf
 ALL = list(mutations())
-DRAWN = {"llama": range(0, len(ALL), 2), "gpt_neox": range(1, len(ALL), 6)}
-"""Family → the mutations that every run tries; `slow` tries the others."""
 
 
 @pytest.fixture(scope="module")
@@ -26,15 +23,9 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {}
 
 
-def _case(family: str, index: int) -> object:
-    slow = () if index in DRAWN.get(family, ()) else (pytest.mark.slow,)
-    return pytest.param(family, ALL[index], marks=slow, id=f"{family}-{ALL[index].name}")
-
-
-@pytest.mark.parametrize(
-    ("family", "mutation"),
-    [_case(family, index) for family, index in itertools.product(FAMILIES, range(len(ALL)))],
-)
+@pytest.mark.in_turns(8)
+@pytest.mark.parametrize("mutation", ALL, ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize("family", FAMILIES)
 def test_what_changed_and_why(
     family: str,
     mutation: Mutation,

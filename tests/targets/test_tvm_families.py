@@ -42,6 +42,7 @@ HALF = ("gpt2", "gemma2", "llama")
 """Without experts: one is chosen or not, and near ties of a router change everything behind it."""
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     "family",
     # `test_half_precision` and tests/families/test_processes.py run GPT-2 on this target, too.
@@ -73,6 +74,7 @@ def check(family: str, folder: Path, targets: tuple[str, ...]) -> None:
     assert ring.generate(prompts, TOKENS) == expected
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     ("family", "dtype"),
     [

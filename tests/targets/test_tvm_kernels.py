@@ -17,7 +17,7 @@ from partc.ir.types import BY_LONG
 from tests.targets import numpy_attention
 from tests.targets.numpy_attention import Array
 
-pytestmark = pytest.mark.tvm
+pytestmark = [pytest.mark.tvm, pytest.mark.in_turns(2)]
 tvm = pytest.importorskip("tvm")
 
 from targets.tvm.kernels.activate import activate  # noqa: E402

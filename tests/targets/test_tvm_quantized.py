@@ -220,6 +220,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("isa", SETS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel(name: str, isa: InstructionSet) -> None:
