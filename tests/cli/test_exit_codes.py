@@ -114,7 +114,7 @@ def test_every_command_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().out
     assert list(partc.commands) == [
         *("compile", "plan", "simulate", "lower", "opt", "run", "serve", "watch", "move"),
-        *("verify", "report", "keys", "deploy", "fleet", "profile"),
+        *("verify", "golden", "diff", "report", "keys", "deploy", "fleet", "profile", "completion"),
     ]
     assert all(f"\n  {name} " in text for name in partc.commands)
 
