@@ -148,7 +148,8 @@ def _configs() -> Iterator[Mutation]:
         ("rope_theta", 5000.0, "operand changed"),
         ("tie_word_embeddings", True, "operand changed"),
     ):
-        yield Mutation(f"config {key} {value}", _config(key, value), f"model.config.{key}", told)
+        cause = "norm_eps" if key == "rms_norm_eps" else f"model.config.{key}"
+        yield Mutation(f"config {key} {value}", _config(key, value), cause, told)
     yield Mutation(
         "seed", lambda reader, _: reader.model["model"].update(seed=1), "model.seed", "weight changed"
     )
@@ -210,12 +211,12 @@ def _devices() -> Iterator[Mutation]:
         ("latency", _link("100 Mbit/s", "9 ms"), "devices.default_link", "plan/"),
         ("pin", {"pin": {"old": "layers 1-1"}}, "devices.pin", "plan/"),
         ("source", {"source": "board"}, "devices.source", "plan/"),
-        ("ban", {"ban": {"board": "layers 0-3"}}, "devices.ban", "plan/cut moved/what board"),
+        ("ban", {"ban": {"board": "layers 0-3"}}, "devices.ban", "plan/"),
         ("survive", {"survive": "one"}, "devices.survive", "plan/"),
     ):
         yield Mutation(f"devices {name}", _top(top), cause, told)
     yield Mutation(
-        "device removed", lambda reader, _: reader.devices["devices"].pop("old"), "devices.old", "plan/"
+        "device removed", lambda reader, _: reader.devices["devices"].pop("board"), "devices.board", "plan/"
     )
     yield Mutation("device renamed", _renamed, "devices.devices.tablet", "device used/tablet")
 
@@ -256,7 +257,7 @@ def _code() -> Iterator[Mutation]:
             f"passes/{file}",
             "operator replaced/",
         )
-    yield Mutation("planner", _planner, "partc's sources (planner)", "plan/planned otherwise/method")
+    yield Mutation("planner", _planner, "partc's sources (planner)", "plan/")
     yield Mutation("importer", _importer, "partc's sources (import)", "operator added/Relu")
 
 
@@ -292,7 +293,8 @@ def _edit(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
         made = original(*arguments)
         return origins.Origin(made.versions, {**made.sources, name: "edited"}, made.settings, made.steps)
 
-    monkeypatch.setattr("partc.golden.making.origin_of", origin_of)
+    for module in ("making", "origin"):
+        monkeypatch.setattr(f"partc.golden.{module}.origin_of", origin_of)
 
 
 def _add(module: Module) -> None:
