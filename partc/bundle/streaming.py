@@ -20,15 +20,18 @@ from partc.ir.types import BY_SHORT
 from partc.ir.weights import (
     ELEMENTWISE,
     JOINS,
+    MIXES_OF_ROWS,
     ROW_WISE,
     STEPS,
     VIEWS,
+    Argument,
     Array,
     Join,
     Leaf,
     Step,
     WeightExpr,
     has_step,
+    is_row_wise,
     leaves,
     rows_of,
 )
@@ -134,7 +137,7 @@ def _has_finite_scales(expr: WeightExpr, piece: Array) -> bool:
     """Whether the scales in a piece, if it has any, are numbers."""
     if has_step(expr, "panels"):
         found = scales_of(piece)
-    elif has_step(expr, "scales"):
+    elif has_step(expr, "scales", "factors"):
         found = piece.astype(np.float32)
     else:
         return True
@@ -148,19 +151,37 @@ def _type(dtype: str | None, shape: Sequence[object] | None) -> str:
 def views_first(expr: WeightExpr) -> WeightExpr:
     """The same values, with what only rearranges elements before what changes each by itself.
 
-    A transposed cast needs the whole cast; the cast of a mapped tensor that is seen transposed works row by row.
+    A transposed cast needs the whole cast; the cast of a mapped tensor that is seen transposed works row by row. Rows
+    are chosen before anything that works row by row: of a tensor of experts only one is decoded.
     """
     match expr:
         case Leaf():
             return expr
-        case Join(op=op, axis=axis, parts=parts):
-            return Join(op, axis, tuple(views_first(part) for part in parts))
+        case Join(op=op, argument=argument, parts=parts):
+            return Join(op, argument, tuple(views_first(part) for part in parts))
         case Step(op=op, arguments=arguments, source=source):
             inner = views_first(source)
             if op in VIEWS and isinstance(inner, Step) and inner.op in ELEMENTWISE:
                 return Step(inner.op, inner.arguments, views_first(Step(op, arguments, inner.source)))
+            if op == "slice" and arguments[0] == 0:
+                return _sliced(inner, arguments)
             return Step(op, arguments, inner)
     raise InternalError(f"unknown weight transform in {expr}")
+
+
+def _sliced(expr: WeightExpr, arguments: tuple[Argument, ...]) -> WeightExpr:
+    """`expr |> slice(0, …)`, the rows chosen as early as can be."""
+    match expr:
+        case Step(op=op, arguments=own, source=source) if op in ROW_WISE and rows_of(expr) == 1:
+            return Step(op, own, _sliced(source, arguments))
+        case Join(op=op, argument=number, parts=parts) if op in MIXES_OF_ROWS and rows_of(expr) == 1:
+            whole = MIXES_OF_ROWS[op].whole
+            chosen = (part if at in whole else _sliced(part, arguments) for at, part in enumerate(parts))
+            return Join(op, number, tuple(chosen))
+        case Join(op="concat", argument=axis, parts=parts) if axis > 0:
+            return Join("concat", axis, tuple(_sliced(part, arguments) for part in parts))
+        case _:
+            return Step("slice", arguments, expr)
 
 
 class _Rows:
@@ -185,11 +206,11 @@ class _Rows:
         match expr:
             case Leaf():
                 return self._read(expr)
-            case Join(op=op, axis=axis, parts=parts) if op in JOINS:
-                return JOINS[op](axis, [self.whole(part) for part in parts])
+            case Join(op=op, argument=axis, parts=parts) if op in JOINS:
+                return JOINS[op](int(axis), [self.whole(part) for part in parts])
+            case Step() | Join() if is_row_wise(expr) and not self._is_scalar(expr):
+                return self._in_pieces(expr)
             case Step(op=op, arguments=arguments, source=source) if op in STEPS:
-                if op in ROW_WISE and not self._is_scalar(source):
-                    return self._in_pieces(expr)
                 return STEPS[op](self.whole(source), *arguments)
         raise InternalError(f"unknown weight transform in {expr}")
 
@@ -215,11 +236,13 @@ class _Rows:
     def count(self, expr: WeightExpr) -> int:
         """The number of rows."""
         match expr:
-            case Step(op=op, source=source) if op in ROW_WISE:
+            case Step(source=source) if is_row_wise(expr):
                 return -(-self.count(source) // rows_of(expr))
-            case Join(op="concat", axis=0, parts=parts):
+            case Join(parts=(first, *_)) if is_row_wise(expr):
+                return -(-self.count(first) // rows_of(expr))
+            case Join(op="concat", argument=0, parts=parts):
                 return sum(self.count(part) for part in parts)
-            case Join(op="stack", axis=0, parts=parts):
+            case Join(op="stack", argument=0, parts=parts):
                 return len(parts)
             case _:
                 return len(self.whole(expr))
@@ -234,16 +257,26 @@ class _Rows:
     def _compute(self, expr: WeightExpr, start: int, stop: int) -> Array:
         match expr:
             case Step(op=op, arguments=arguments, source=source) if op in ROW_WISE:
-                many = rows_of(expr)
-                rows = start * many, min(stop * many, self.count(source))
-                return STEPS[op](self.piece(source, *rows), *arguments)
-            case Join(op="concat", axis=0, parts=parts):
+                return STEPS[op](self.piece(source, *self._rows_for(expr, source, start, stop)), *arguments)
+            case Join(op=op, argument=number, parts=parts) if op in MIXES_OF_ROWS:
+                mix, rows = MIXES_OF_ROWS[op], self._rows_for(expr, parts[0], start, stop)
+                given = (
+                    self.whole(part) if at in mix.whole else self.piece(part, *rows)
+                    for at, part in enumerate(parts)
+                )
+                return mix.make(number, *given)
+            case Join(op="concat", argument=0, parts=parts):
                 pieces = list(self._overlaps(parts, start, stop)) or [self.piece(parts[0], 0, 0)]
                 return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-            case Join(op="stack", axis=0, parts=parts) if start < stop:
+            case Join(op="stack", argument=0, parts=parts) if start < stop:
                 return np.stack([self._all_rows(part) for part in parts[start:stop]])
             case _:
                 return self.whole(expr)[start:stop]
+
+    def _rows_for(self, expr: Step | Join, source: WeightExpr, start: int, stop: int) -> tuple[int, int]:
+        """The rows of a source that rows of `expr` come from."""
+        many = rows_of(expr)
+        return start * many, min(stop * many, self.count(source))
 
     def _all_rows(self, expr: WeightExpr) -> Array:
         """A part of a stack, which is forgotten with the rows that it is for; a scalar has no rows."""

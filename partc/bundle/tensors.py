@@ -2,7 +2,7 @@
 
 | the leaf's file | read as |
 | --- | --- |
-| `*.safetensors` | a safetensors file, its header once, each tensor mapped |
+| `*.safetensors`, `*.gguf` | a container, its header once, each tensor mapped |
 | `*.onnx` | initializers of an ONNX model, inline or external |
 | anything else | `partc.frontend.checkpoint.open_reader(info)`: weights that are made, not stored |
 """
@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from partc.bundle.onnx_tensors import OnnxTensors, external_files
-from partc.frontend.safetensors import SafetensorsFile
+from partc.frontend.containers import CONTAINERS, open_container
 from partc.ir.graph import ModelInfo
 from partc.ir.weights import Array, Leaf
 
@@ -31,8 +31,8 @@ def open_tensors(info: ModelInfo) -> Reader:
 
     @cache
     def open_file(name: str) -> Callable[[str], Array]:
-        if name.endswith(".safetensors"):
-            return SafetensorsFile(folder / name).read
+        if name.endswith(tuple(CONTAINERS)):
+            return open_container(folder / name).read
         if name.endswith(".onnx"):
             return OnnxTensors(folder / name).read
         return _made_weights(info, name)

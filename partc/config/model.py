@@ -46,6 +46,7 @@ PLACES = {
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 """Batches that `max_batch: auto` tries first; the planner then looks between them."""
 _REMOTE_CODE = frozenset({"trust_remote_code", "remote_code", "auto_map", "custom_code"})
+_SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
 _HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
 
 
@@ -75,6 +76,18 @@ class HubModel:
 
 
 @dataclass(frozen=True)
+class GgufModel:
+    """A GGUF file of llama.cpp; of a split one the first part."""
+
+    path: Path
+
+    @property
+    def name(self) -> str:
+        """A short name for tables and build.json."""
+        return _SPLIT.sub("", self.path.stem)
+
+
+@dataclass(frozen=True)
 class RandomModel:
     """A model with random weights, made from its config alone."""
 
@@ -101,7 +114,7 @@ class OnnxFile:
         return self.path.stem
 
 
-ModelSource = CheckpointFolder | HubModel | RandomModel | OnnxFile
+ModelSource = CheckpointFolder | GgufModel | HubModel | RandomModel | OnnxFile
 """The source of a model."""
 
 
@@ -169,7 +182,7 @@ class ModelConfig:
 
 
 def load_model_config(model: str | Path) -> ModelConfig:
-    """Reads model.yaml; a checkpoint folder, an `.onnx` file or a hub id stands for itself with all defaults.
+    """Reads model.yaml; a checkpoint folder, a file or a hub id stands for itself with all defaults.
 
     Raises:
         ConfigError: nothing is there, or a key or value is wrong.
@@ -179,20 +192,22 @@ def load_model_config(model: str | Path) -> ModelConfig:
         return read_model_config(load_yaml(path), path.parent)
     if path.suffix == ".onnx":
         return ModelConfig(OnnxFile(_existing_file(path, str(path))), task="graph")
+    if path.suffix == ".gguf":
+        return read_model_config(Section({"model": path.name}, str(path)), path.parent)
     if path.is_dir():
         return read_model_config(Section({"model": "."}, str(path)), path)
     if path.exists():
         raise ConfigError(
             "not a model",
             where=str(path),
-            hint="give a model.yaml, a checkpoint folder, an .onnx file or a hub id",
+            hint="give a model.yaml, a checkpoint folder, a .gguf file, an .onnx file or a hub id",
         )
     if _HUB_ID.match(str(model)):
         return ModelConfig(HubModel(str(model)))
     raise ConfigError(
         "no such file or folder",
         where=str(model),
-        hint="give a model.yaml, a checkpoint folder, an .onnx file or a hub id such as org/name",
+        hint="give a model.yaml, a checkpoint folder, a .gguf file, an .onnx file or a hub id such as org/name",
     )
 
 
@@ -234,7 +249,7 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
 
 def _longest(model: ModelSource) -> int:
     match model:
-        case CheckpointFolder(known) | RandomModel(known, _):
+        case CheckpointFolder(known) | GgufModel(known) | RandomModel(known, _):
             return default_length(known)
         case HubModel() | OnnxFile():
             return LONGEST
@@ -278,7 +293,7 @@ def _ignore_tensors(top: Section, model: ModelSource) -> tuple[str, ...]:
             "ignore_tensors",
             hint='write `ignore_tensors: ["model.layers.3.*"]`',
         )
-    if patterns and not isinstance(model, CheckpointFolder | HubModel):
+    if patterns and not isinstance(model, CheckpointFolder | GgufModel | HubModel):
         raise top.error(
             "`ignore_tensors` belongs to a checkpoint",
             "ignore_tensors",
@@ -317,6 +332,8 @@ def _source(top: Section, folder: Path) -> ModelSource:
             "model",
             hint=f"write `model: {{onnx: {value}}}` and `task: graph`",
         )
+    if value.endswith(".gguf"):
+        return GgufModel(_existing_file(path, top.place("model")))
     if _HUB_ID.match(value):
         return HubModel(value)
     raise top.error(
@@ -327,9 +344,12 @@ def _source(top: Section, folder: Path) -> ModelSource:
 
 
 def _described_source(section: Section, folder: Path) -> ModelSource:
-    """`{onnx: file}` or `{config: {...}, seed: 0}`."""
+    """`{onnx: file}`, `{gguf: file}` or `{config: {...}, seed: 0}`."""
     _refuse_remote_code(section)
-    section.allow(("onnx",) if "onnx" in section else ("config", "seed", "onnx"))
+    own = next((key for key in ("onnx", "gguf") if key in section), None)
+    section.allow((own,) if own else ("config", "seed", "onnx", "gguf"))
+    if "gguf" in section:
+        return GgufModel(_existing_file(folder / section.text("gguf"), section.place("gguf")))
     if "onnx" in section:
         return OnnxFile(_existing_file(folder / section.text("onnx"), section.place("onnx")))
     section.require("config", "config: {model_type: llama}")

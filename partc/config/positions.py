@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+from partc.errors import ConfigError
+from partc.format.gguf import GgufHeader
+
 LONGEST = 512
 """`max_sequence`, where neither the file nor the model says less."""
 
@@ -14,9 +17,9 @@ def default_length(config: Mapping[str, object] | Path) -> int:
     """The default of `max_sequence`: no more than there are positions for.
 
     Args:
-        config: the content of config.json, or the folder that it lies in.
+        config: the content of config.json, the folder that it lies in, or a GGUF file.
     """
-    found = _read(config / "config.json") if isinstance(config, Path) else config
+    found = _read(config) if isinstance(config, Path) else config
     text = found.get("text_config")
     for section in (text if isinstance(text, Mapping) else {}, found):
         for key in ("max_position_embeddings", "n_positions"):
@@ -26,10 +29,13 @@ def default_length(config: Mapping[str, object] | Path) -> int:
     return LONGEST
 
 
-def _read(file: Path) -> Mapping[str, object]:
+def _read(place: Path) -> Mapping[str, object]:
     """What is no config is refused later, with what it is."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError):
+        if place.suffix == ".gguf":
+            facts = GgufHeader(place, ConfigError).metadata
+            return {"n_positions": facts.get(f"{facts.get('general.architecture')}.context_length")}
+        found = json.loads((place / "config.json").read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, ConfigError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -34,6 +34,8 @@ from partc.format.layouts import ALIGNMENT
 _MAX_HEADER_BYTES = 100_000_000
 """The limit of the safetensors format."""
 _METADATA = "__metadata__"
+FLOAT8 = {"F8_E4M3": "e4m3", "F8_E5M2": "e5m2", "F8_E8M0": "e8m0"}
+"""Floats of 8 bits, which numpy has not: their bytes are read. In a header → in the IR's `float8(…)`."""
 
 _Whole = Annotated[int, Meta(ge=0, lt=2**53)]
 
@@ -56,6 +58,8 @@ class Entry:
     shape: tuple[int, ...]
     offset: int = 0
     """The offset of its first byte from the start of the file."""
+    float8: str = ""
+    """The format of floats of 8 bits whose bytes these are; empty: none."""
 
     @property
     def bytes(self) -> int:
@@ -109,12 +113,14 @@ class Header:
             found = msgspec.convert(self._raw[name], _Described)
         except msgspec.ValidationError as error:
             raise self._damaged(f"tensor {name!r} has an entry that is not understood: {error}") from None
-        if found.dtype not in BY_SAFETENSORS:
+        if found.dtype not in BY_SAFETENSORS and found.dtype not in FLOAT8:
             message = f"tensor {name!r} has the element type {found.dtype}, which partc does not read"
             hint = "give a checkpoint in float32, float16 or bfloat16; `quantize: int4` in model.yaml is partc's own"
             raise self._refused(message, where=str(self._path), hint=hint)
         first, last = found.data_offsets
-        entry = Entry(name, BY_SAFETENSORS[found.dtype].short, found.shape, self._start + first)
+        float8 = FLOAT8.get(found.dtype, "")
+        short = "u8" if float8 else BY_SAFETENSORS[found.dtype].short
+        entry = Entry(name, short, found.shape, self._start + first, float8)
         if last - first != entry.bytes or self._start + last > self._size:
             raise self._damaged(f"tensor {name!r} lies outside the file, or its size is wrong")
         return entry

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
@@ -21,14 +22,13 @@ from transformers.core_model_loading import (
 
 from partc.errors import ModelError
 from partc.frontend.equal_tensors import equal_values
-from partc.frontend.safetensors import SafetensorsFile, StoredTensor
 from partc.frontend.source import random_network
 from partc.frontend.symbolic import SymbolicTensor
 from partc.frontend.ties import tie_where_equal
 from partc.frontend.unused import explain_unused
 from partc.ir.graph import ModelInfo
 from partc.ir.types import BY_LONG, BY_SHORT, ElementType
-from partc.ir.weights import Array, Leaf, Step, WeightExpr
+from partc.ir.weights import Array, Leaf, Step, WeightExpr, materialize
 
 _Shapes = Mapping[str, tuple[int, ...]]
 RANDOM_FILE = "<random>"
@@ -43,23 +43,31 @@ class Weights:
         return {name: Leaf(RANDOM_FILE, name) for name in stored_names(network)}
 
 
+Tensors = Callable[[PreTrainedModel], Mapping[str, SymbolicTensor]]
+"""The tensors of a checkpoint by the names that transformers' checkpoints of this model have."""
+
+
 class Checkpoint(Weights):
-    """The sources of a model's parameters in the safetensors files of its folder.
+    """The sources of a model's parameters in the files of its folder.
 
     Follows transformers' own loading: renamings, the base model's prefix, at most one converter a tensor. Parameters
     that the config ties share a source where their tensors are equal. Every tensor of the checkpoint is used, known to
     be of no use for this model (`partc.frontend.unused`), or named in an error.
     """
 
-    def __init__(self, stored: Mapping[str, StoredTensor], folder: Path, ignored: Sequence[str] = ()) -> None:
+    def __init__(
+        self, tensors: Tensors, read: Callable[[Leaf], Array], folder: Path, ignored: Sequence[str] = ()
+    ) -> None:
         """Nothing is read yet.
 
         Args:
-            stored: the tensors of the checkpoint by key, as `read_index` gives them.
+            tensors: the tensors of the checkpoint.
+            read: reads one tensor of its files.
             folder: where the files are.
             ignored: patterns (`fnmatch`) of keys that the user leaves out.
         """
-        self._stored = stored
+        self._tensors = tensors
+        self._read = read
         self._folder = folder
         self._ignored = ignored
         # The same network may be made several times, until one way of tracing it succeeds.
@@ -72,14 +80,15 @@ class Checkpoint(Weights):
             ModelError: a parameter has no tensor, two, or one of another shape, or a tensor has no parameter; names
                 the keys.
         """
-        located = locate(network, self._stored)
+        stored = self._tensors(network)
+        located = locate(network, stored)
         for name, keys in located.clashes.items():
-            self._refuse_clash(name, keys)
+            self._refuse_clash(name, keys, stored)
         short = element_type(next(network.parameters())).short
         values = tie_where_equal(
             network, located.tensors, lambda a, b: self._equal(a.expr, b.expr, short), self._folder
         )
-        unused = {key: self._stored[key].shape for key in located.unused}
+        unused = {key: stored[key].shape for key in located.unused}
         sources = self._sources(network, values, unused)
         explain_unused(network, unused, self._folder, self._ignored, reached)
         return sources
@@ -133,20 +142,18 @@ class Checkpoint(Weights):
                 hint="give the checkpoint that it was made from, in float32, float16 or bfloat16",
             )
 
-    def _refuse_clash(self, name: str, keys: Sequence[str]) -> None:
-        first, *others = (Leaf(self._stored[key].file, key) for key in keys)
+    def _refuse_clash(self, name: str, keys: Sequence[str], stored: Mapping[str, SymbolicTensor]) -> None:
+        first, *others = keys
         for other in others:
-            if not self._equal(first, other, self._stored[first.key].dtype):
+            if not self._equal(stored[first].expr, stored[other].expr, stored[first].dtype):
                 raise ModelError(
-                    f"{name} has two tensors, {first.key} and {other.key}, which differ",
+                    f"{name} has two tensors, {first} and {other}, which differ",
                     where=str(self._folder),
                     hint="remove the one that is not meant, or save the model again with save_pretrained",
                 )
 
     def _compare(self, first: WeightExpr, second: WeightExpr, dtype: str) -> bool:
-        files = {entry.file for entry in self._stored.values()}
-        opened = {file: SafetensorsFile(self._folder / file) for file in files}
-        return equal_values(first, second, dtype, lambda leaf: opened[leaf.file].read(leaf.key))
+        return equal_values(first, second, dtype, self._read)
 
 
 def stored_names(network: PreTrainedModel) -> dict[str, torch.Tensor]:
@@ -207,7 +214,7 @@ def reached(network: PreTrainedModel, keys: Iterable[str]) -> set[str]:
     return {key for key in sorted(keys, key=dot_natural_key) if names.of(key)[0] in names.wanted}
 
 
-def locate(network: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> Located:
+def locate(network: PreTrainedModel, stored: Mapping[str, SymbolicTensor]) -> Located:
     """Symbolic tensors by parameter name, made by transformers' own converters."""
     names, located = _Names(network), Located()
     by_pattern = {
@@ -220,7 +227,7 @@ def locate(network: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> Loca
         if name not in names.wanted:
             located.unused.append(key)
             continue
-        tensor = SymbolicTensor(Leaf(stored[key].file, key), stored[key].shape, stored[key].dtype)
+        tensor = stored[key]
         if pattern is None:
             if name in keys:
                 located.clashes.setdefault(name, [keys[name]]).append(key)
@@ -235,6 +242,19 @@ def locate(network: PreTrainedModel, stored: Mapping[str, StoredTensor]) -> Loca
             {target: value[0] if isinstance(value, list) else value for target, value in result.items()}
         )
     return located
+
+
+def fill(network: PreTrainedModel, weights: Checkpoint, read: Callable[[Leaf], Array]) -> None:
+    """Give a network the values of a checkpoint, as this module reads them; one tensor is made at a time.
+
+    Raises:
+        ModelError: see `Checkpoint.fit`.
+    """
+    sources, parameters = weights.fit(network), stored_names(network)
+    with torch.no_grad():
+        for name, source in sources.items():
+            values = np.ascontiguousarray(materialize(source, read).astype(np.float32))
+            parameters[name].copy_(torch.from_numpy(values))
 
 
 def open_reader(info: ModelInfo) -> Callable[[Leaf], Array]:

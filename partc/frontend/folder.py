@@ -1,4 +1,4 @@
-"""A model's folder, and which of its files hold which tensors; needs neither torch nor transformers."""
+"""A model's folder, and which of its files hold which tensors."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from partc.config.checkpoint_folder import check_checkpoint
-from partc.config.model import CheckpointFolder, HubModel, ModelSource, OnnxFile, RandomModel
+from partc.config.model import CheckpointFolder, GgufModel, HubModel, ModelSource, OnnxFile, RandomModel
 from partc.errors import ModelError
 from partc.format.files import PREPROCESSOR_FILES
 from partc.format.first_bytes import check_foreign_json
 from partc.format.json_text import read_json
+from partc.frontend.containers import open_container
 from partc.frontend.equal_tensors import equal_values
-from partc.frontend.safetensors import SafetensorsFile, StoredTensor
+from partc.frontend.gguf.folder import gguf_folder, parts_of
+from partc.frontend.safetensors import StoredTensor
 from partc.ir.weights import Leaf
 
 HUB_FILES = ("*.json", "*.safetensors", "*.model", "*.txt", "*.jinja")
@@ -28,13 +30,19 @@ _SHARD = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.safetensors$")
 _AGAIN = "download the checkpoint again"
 
 
-def model_folder(model: CheckpointFolder | HubModel) -> Path:
-    """The folder of a model; downloads a hub model's files.
+def model_folder(model: CheckpointFolder | GgufModel | HubModel) -> Path:
+    """The folder of a model; downloads a hub model's files, and makes one for a GGUF file.
 
     Raises:
-        ModelError: the hub cannot be reached, or has no such model.
+        ModelError: the hub cannot be reached, or has no such model; the file is none that is read.
     """
-    return model.folder if isinstance(model, CheckpointFolder) else _download(model.repo, HUB_FILES)
+    match model:
+        case CheckpointFolder(folder):
+            return folder
+        case GgufModel(path):
+            return gguf_folder(path)
+        case HubModel(repo):
+            return _download(repo, HUB_FILES)
 
 
 def tokenizer_folder(tokenizer: CheckpointFolder | HubModel) -> Path:
@@ -107,16 +115,17 @@ def _has_code(path: Path) -> bool:
 
 
 def read_index(folder: Path) -> dict[str, StoredTensor]:
-    """Every tensor of the safetensors files of a folder, by key; reads headers only.
+    """Every tensor of the files of a folder, by key; reads headers only.
 
-    The file that transformers takes: model.safetensors, else those of the index, else all that there are.
+    The file that transformers takes: model.safetensors, else those of the index, else all that there are; a GGUF file
+    where there is no other.
 
     Raises:
-        ModelError: there is no safetensors file, one of them is damaged or missing, a tensor that the index lists is
+        ModelError: there is no file of weights, one of them is damaged or missing, a tensor that the index lists is
             not where it says, or two files have different tensors of one name.
     """
     names, places = _files(folder)
-    files = [SafetensorsFile(folder / name) for name in names]
+    files = [open_container(folder / name) for name in names]
     found: dict[str, StoredTensor] = {}
     for file in files:
         for key in file.names():
@@ -138,6 +147,11 @@ def read_index(folder: Path) -> dict[str, StoredTensor]:
     return found
 
 
+def is_gguf(folder: Path) -> bool:
+    """Whether the weights of a folder are in a GGUF file."""
+    return not any(folder.glob("*.safetensors")) and any(folder.glob("*.gguf"))
+
+
 def _same(folder: Path, key: str, first: StoredTensor, second: StoredTensor) -> bool:
     """Whether two files have the same tensor."""
     if (first.dtype, first.shape) != (second.dtype, second.shape):
@@ -146,7 +160,7 @@ def _same(folder: Path, key: str, first: StoredTensor, second: StoredTensor) -> 
         Leaf(first.file, key),
         Leaf(second.file, key),
         first.dtype,
-        lambda leaf: SafetensorsFile(folder / leaf.file).read(leaf.key),
+        lambda leaf: open_container(folder / leaf.file).read(leaf.key),
     )
 
 
@@ -161,6 +175,8 @@ def _files(folder: Path) -> tuple[list[str], Mapping[str, str]]:
     if found:
         _check_shards(folder, found)
         return found, {}
+    if blocks := sorted(path.name for path in folder.glob("*.gguf")):
+        return _only_model(folder, blocks), {}
     pickles = sorted(path.name for pattern in _PICKLES for path in folder.glob(pattern))
     if pickles:
         raise ModelError(
@@ -170,10 +186,22 @@ def _files(folder: Path) -> tuple[list[str], Mapping[str, str]]:
             hint="convert it: load it with transformers where you trust it, then save_pretrained(folder)",
         )
     raise ModelError(
-        "no *.safetensors file",
+        "no *.safetensors file, and no *.gguf file",
         where=str(folder),
         hint="give the folder of a checkpoint in safetensors format",
     )
+
+
+def _only_model(folder: Path, names: list[str]) -> list[str]:
+    """The parts of the one GGUF model of a folder."""
+    parts = [part.name for part in parts_of(folder / names[0])]
+    if others := sorted(set(names) - set(parts)):
+        raise ModelError(
+            f"there are several GGUF files: {', '.join([names[0], *others][:4])}",
+            where=str(folder),
+            hint=f"write `model: {{gguf: {others[0]}}}` in model.yaml, or give the file itself",
+        )
+    return parts
 
 
 def _existing(folder: Path, names: list[str]) -> list[str]:

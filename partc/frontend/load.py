@@ -33,13 +33,17 @@ from partc.format.tasks import (
     WITH_SOURCE,
     generates,
 )
-from partc.frontend.checkpoint import Checkpoint, Weights
+from partc.frontend.checkpoint import Checkpoint, Weights, fill
+from partc.frontend.containers import open_folder
 from partc.frontend.context import check_context
-from partc.frontend.folder import read_index, tokenizer_folder
+from partc.frontend.folder import is_gguf, read_index, tokenizer_folder
+from partc.frontend.gguf.file import GgufFile
+from partc.frontend.gguf.names import tensors_of
 from partc.frontend.onnx_import import import_onnx
 from partc.frontend.past import replace_past
+from partc.frontend.quantized.tensors import model_tensors
 from partc.frontend.source import Source, open_source
-from partc.frontend.trace.export import Exported, Sizes, export_model
+from partc.frontend.trace.export import MODEL_CLASSES, Exported, Sizes, export_model
 from partc.frontend.trace.media import Media
 from partc.frontend.trace.multimodal import MEDIA
 from partc.frontend.trace.statements import NETWORK, origins_of, scope_of
@@ -95,7 +99,38 @@ def open_weights(config: ModelConfig) -> tuple[Source, Weights]:
     check_context(source.config, config)
     if source.folder is None:
         return source, Weights()
-    return source, Checkpoint(read_index(source.folder), source.folder, config.ignore_tensors)
+    return source, open_checkpoint(source, source.folder, config)
+
+
+def open_checkpoint(source: Source, folder: Path, config: ModelConfig) -> Checkpoint:
+    """The tensors of a folder, whoever quantised them.
+
+    Raises:
+        ModelError: a file is missing or damaged, or parts of a quantised matrix do not fit together.
+    """
+    stored, read = read_index(folder), open_folder(folder)
+    if is_gguf(folder):
+        first = GgufFile(folder / next(iter(stored.values())).file)
+        return Checkpoint(tensors_of(first, stored), read, folder, config.ignore_tensors)
+    plain = model_tensors(stored, source.quantized, read, folder)
+    return Checkpoint(lambda network: plain, read, folder, config.ignore_tensors)
+
+
+def load_network(source: Source, folder: Path, config: ModelConfig, dtype: torch.dtype) -> Any:
+    """The model of a folder as transformers runs it, with its weights.
+
+    Those of GGUF files and of quantised checkpoints are what this package reads: transformers wants the library of
+    whoever made them, and has none for some (`partc.ir.encodings` is held against these libraries, bit for bit).
+
+    Raises:
+        ModelError: it cannot be loaded.
+    """
+    kind = MODEL_CLASSES[config.task]
+    if source.quantized is None and not is_gguf(folder):
+        return kind.from_pretrained(folder, dtype=dtype).eval()
+    network = kind.from_config(source.config, dtype=dtype).eval()
+    fill(network, open_checkpoint(source, folder, config), open_folder(folder))
+    return network
 
 
 def _with_media(info: ModelInfo, media: Media, config: ModelConfig) -> ModelInfo:

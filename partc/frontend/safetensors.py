@@ -24,6 +24,10 @@ class StoredTensor:
     shape: tuple[int, ...]
     offset: int
     """The offset of its first byte in the file."""
+    float8: str = ""
+    """The format of floats of 8 bits that its bytes are; empty: none."""
+    blocks: str = ""
+    """The format of GGUF's blocks that its rows of bytes are; empty: none."""
 
 
 def map_tensor(path: Path, dtype: str, shape: tuple[int, ...], offset: int) -> Array:
@@ -65,7 +69,7 @@ class SafetensorsFile:
         except KeyError:
             hint = "the checkpoint does not fit its config.json"
             raise ModelError(f"no tensor {key!r}", where=str(self.path), hint=hint) from None
-        return StoredTensor(self.path.name, found.dtype, found.shape, found.offset)
+        return StoredTensor(self.path.name, found.dtype, found.shape, found.offset, found.float8)
 
     def read(self, key: str) -> Array:
         """The tensor of that name, mapped: its pages are read when they are used."""

@@ -12,10 +12,10 @@ import torch
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 from transformers.utils import logging as transformers_logging
 
-from partc.config.model import CheckpointFolder, HubModel, RandomModel
+from partc.config.model import CheckpointFolder, GgufModel, HubModel, RandomModel
 from partc.errors import ModelError
 from partc.frontend.folder import check_folder, model_folder
-from partc.frontend.quantized import refuse_quantized
+from partc.frontend.quantized.methods import Quantized, quantized_by
 from partc.quiet import quieten_transformers
 
 
@@ -27,9 +27,11 @@ class Source:
     folder: Path | None
     random: dict[str, Any] | None = None
     """`{config, seed}` of a model with random weights."""
+    quantized: Quantized | None = None
+    """Who quantised the checkpoint; None: nobody."""
 
 
-def open_source(model: CheckpointFolder | HubModel | RandomModel) -> Source:
+def open_source(model: CheckpointFolder | GgufModel | HubModel | RandomModel) -> Source:
     """The config of a model; downloads a hub model's files.
 
     Raises:
@@ -42,7 +44,8 @@ def open_source(model: CheckpointFolder | HubModel | RandomModel) -> Source:
         )
     folder = model_folder(model)
     check_folder(folder)
-    return Source(_from_folder(folder), folder)
+    config, quantized = _from_folder(folder)
+    return Source(config, folder, quantized=quantized)
 
 
 def _from_mapping(data: dict[str, Any]) -> PretrainedConfig:
@@ -50,26 +53,34 @@ def _from_mapping(data: dict[str, Any]) -> PretrainedConfig:
     if kind not in CONFIG_MAPPING:
         where = "model.config.model_type"
         raise _foreign(kind, where) if code else _unknown(kind, where)
-    refuse_quantized(data, "model.config")
+    if quantized_by(data, "model.config") is not None:
+        raise ModelError(
+            "a model that is made from a config has plain weights, and this config says that they are quantised",
+            where="model.config: quantization_config",
+            hint="remove quantization_config; `quantize: int4` in model.yaml is partc's own",
+        )
     try:
         return CONFIG_MAPPING[kind](**data)
     except Exception as error:  # configs check themselves with exceptions of many kinds
         raise ModelError(f"not a config of {kind}: {error}", where="model.config") from error
 
 
-def _from_folder(folder: Path) -> PretrainedConfig:
+def _from_folder(folder: Path) -> tuple[PretrainedConfig, Quantized | None]:
     path = folder / "config.json"
     data = _read_config(path)
     if not isinstance(data, dict):
         raise ModelError("not a config: it is no mapping", where=str(path), hint="download it again")
-    refuse_quantized(data, str(path))
+    quantized = quantized_by(data, str(path), folder)
     kind = data.get("model_type")
     if kind not in CONFIG_MAPPING:
         raise _foreign(str(kind), str(path)) if data.get("auto_map") else _unknown(str(kind), str(path))
     try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # configs check themselves with exceptions of many kinds
         raise ModelError(f"not a config of {kind}: {error}", where=str(path)) from error
+    if hasattr(config, "quantization_config"):  # transformers would want the library that it names
+        del config.quantization_config
+    return config, quantized
 
 
 def _read_config(path: Path) -> Any:

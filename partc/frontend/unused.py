@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from transformers.models.auto import modeling_auto
 
 from partc.errors import ModelError
-from partc.frontend.quantized import QUANTIZED_KEY, UNQUANTISED
+from partc.frontend.quantized.methods import QUANTIZED_KEY, UNQUANTISED
 
 Reached = Callable[[PreTrainedModel, Iterable[str]], set[str]]
 """Those of some keys that make a parameter of a model."""

@@ -21,6 +21,7 @@ from typing import Any
 from partc.config.devices import DevicesConfig, load_devices
 from partc.config.model import (
     CheckpointFolder,
+    GgufModel,
     HubModel,
     ModelConfig,
     OnnxFile,
@@ -125,7 +126,7 @@ def _source(config: ModelConfig) -> dict[str, Any]:
             return {"config": dict(made), "seed": seed}
         case OnnxFile(path=path):
             return {"file": file_digest(path)[:_DIGITS]}
-        case CheckpointFolder() | HubModel() as model:
+        case CheckpointFolder() | GgufModel() | HubModel() as model:
             content = (model_folder(model) / "config.json").read_text(encoding="utf-8")
             return {"config": json.loads(content)}
 

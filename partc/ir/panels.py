@@ -42,7 +42,11 @@ def panels(matrix: Array, bits: int, block: int, *columns: int) -> Array:
         block: elements of a row that share a scale, a multiple of 32; 0 for 8 bits.
         columns: as for `quantize`.
     """
-    data, scale = quantize(matrix, bits, block, *columns), scales(matrix, bits, block)
+    return panels_of(quantize(matrix, bits, block, *columns), scales(matrix, bits, block), bits)
+
+
+def panels_of(data: Array, scale: Array, bits: int) -> Array:
+    """The panels of data and scales, whose shapes are those of `quantize` and `scales` of a matrix."""
     return by_bits(bits, int4=_panels4, int8=_panels8)(data, scale)
 
 

@@ -16,7 +16,7 @@ from partc.format.dims import Dim, Shape, symbols
 from partc.ir.graph import Attribute
 from partc.ir.lines import Line
 from partc.ir.types import BY_SHORT
-from partc.ir.weights import JOINS, STEPS, Argument, Array, Join, Leaf, Step, WeightExpr
+from partc.ir.weights import JOINS, MIXES_OF_ROWS, STEPS, Argument, Array, Join, Leaf, Step, WeightExpr
 
 
 def parse_type(line: Line) -> tuple[str | None, Shape | None]:
@@ -100,15 +100,17 @@ def _expr_head(line: Line) -> WeightExpr:
         line.expect("#")
         return Leaf(file, line.string())
     op = line.name()
-    if op not in JOINS:
-        line.fail(f'expected a tensor ("file"#"key") or one of {", ".join(JOINS)}')
+    if op not in JOINS and op not in MIXES_OF_ROWS:
+        line.fail(f'expected a tensor ("file"#"key") or one of {", ".join([*JOINS, *MIXES_OF_ROWS])}')
     line.expect("(")
-    axis = line.integer()
+    argument = _number_or_word(line.take(r"[-+.\w]+", "a number"))
+    if isinstance(argument, str):
+        line.fail(f"expected a number, not {argument!r}")
     parts: list[WeightExpr] = []
     while line.accept(","):
         parts.append(parse_expr(line))
     line.expect(")")
-    return Join(op, axis, tuple(parts))
+    return Join(op, argument, tuple(parts))
 
 
 def _arguments(line: Line) -> tuple[Argument, ...]:

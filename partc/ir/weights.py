@@ -1,14 +1,19 @@
 """Weights as references: where a tensor lies and what is done to it on the way, never its values.
 
 ```
-expr  = leaf | op "(" axis ("," expr)+ ")" | expr "|>" step
+expr  = leaf | op "(" number ("," expr)+ ")" | expr "|>" step
 leaf  = "file" "#" "key"
-op    = stack | concat
+op    = stack | concat                                 along the axis of that number
+      | nested                                         `partc.ir.encodings.mixes.nested`
+      | scaled | take | lora | dora                    `partc.ir.encodings.mixes`
 step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | pad(axis,zeros) | cast(f16) | add(1.0) | mul(0.5)
       | spread(times)                                  each element so many times, along a new last axis
+      | repeat(axis,times)                             the same along an axis that is there
       | quantize(bits,block) | scales(bits,block)      of a matrix [N, K]: `partc.ir.weight_formats`
       | quantize(8,0,first,last,…)                     the columns from `first` to before `last` of quantised rows
       | panels(bits,block,…)                           both, in the order of kernels: `partc.ir.panels`
+      | decode(Q4_K) | bits(4) | order(0,4,…) | float8(e4m3) | codes(nf4)      `partc.ir.encodings`
+      | integers(4,block,layout) | factors(4,block,layout)                     `partc.ir.encodings.integers`
 ```
 
 Examples: `"model.safetensors"#"layers.0.q.weight" |> transpose(1,0)`,
@@ -25,7 +30,11 @@ import numpy as np
 import numpy.typing as npt
 
 from partc.errors import InternalError
-from partc.ir.panels import panels, rows_of_group
+from partc.ir.encodings.blocks import decode
+from partc.ir.encodings.integers import factors, integers
+from partc.ir.encodings.mixes import MIXES, Mix, nested
+from partc.ir.encodings.numbers import bits, codes, float8, order
+from partc.ir.panels import panels, panels_of, rows_of_group
 from partc.ir.types import BY_SHORT
 from partc.ir.weight_formats import QUANTIZE_STEPS
 
@@ -45,10 +54,11 @@ class Leaf:
 
 @dataclass(frozen=True)
 class Join:
-    """Several tensors joined along an axis: `stack` (a new axis) or `concat`."""
+    """Several tensors made one, from the tables `JOINS` and `MIXES`."""
 
     op: str
-    axis: int
+    argument: float
+    """The axis of `stack` (a new one) and `concat`; what a mix says."""
     parts: tuple[WeightExpr, ...]
 
 
@@ -85,27 +95,58 @@ STEPS: dict[str, Callable[..., Array]] = {
     "add": lambda a, number: a + np.asarray(number, a.dtype),
     "mul": lambda a, number: a * np.asarray(number, a.dtype),
     "spread": lambda a, times: np.repeat(a[..., None], times, axis=-1),
+    "repeat": lambda a, axis, times: np.repeat(a, times, axis=axis),
     **QUANTIZE_STEPS,
     "panels": panels,
+    "decode": decode,
+    "bits": bits,
+    "order": order,
+    "float8": float8,
+    "codes": codes,
+    "integers": integers,
+    "factors": factors,
 }
 """Every transform that a reference may carry; each takes the array and the arguments in the text."""
 
 VIEWS = frozenset({"transpose", "reshape", "slice"})
 """Transforms that only rearrange elements or drop some."""
-ELEMENTWISE = frozenset({"cast", "add", "mul"})
+ELEMENTWISE = frozenset({"cast", "add", "mul", "float8"})
 """Transforms that change each element by itself."""
-ROW_WISE = ELEMENTWISE | {"spread", "panels"} | frozenset(QUANTIZE_STEPS)
+ENCODINGS = frozenset({"decode", "bits", "order", "codes", "integers", "factors"})
+"""Transforms of whole rows that read what others have quantised."""
+ROW_WISE = ELEMENTWISE | ENCODINGS | {"spread", "panels"} | frozenset(QUANTIZE_STEPS)
 """Transforms whose rows come from the same rows of the source, or from the same groups of rows (`rows_of`)."""
 
 JOINS: dict[str, Callable[..., Array]] = {
     "stack": lambda axis, parts: np.stack(parts, axis),
     "concat": lambda axis, parts: np.concatenate(parts, axis),
+    "nested": lambda block, parts: nested(block, *parts),
 }
+MIXES_OF_ROWS: dict[str, Mix] = {
+    **MIXES,
+    "panels": Mix(lambda bits, data, scale: panels_of(data, scale, int(bits))),
+}
+"""Every mix by its name; `panels(bits, data, scales)` lays out what is quantised already."""
 
 
-def rows_of(step: Step) -> int:
-    """Rows of the source that make a row of the result of a transform of `ROW_WISE`; the last may have fewer."""
-    return rows_of_group(int(step.arguments[0])) if step.op == "panels" else 1
+def is_row_wise(expr: WeightExpr) -> bool:
+    """Whether rows of `expr` come from the same rows of what it is made from, or from the same groups of rows."""
+    match expr:
+        case Step(op=op):
+            return op in ROW_WISE
+        case Join(op=op):
+            return op in MIXES_OF_ROWS
+        case Leaf():
+            return False
+
+
+def rows_of(expr: Step | Join) -> int:
+    """Rows of the source that make a row of the result, where that is row-wise; the last may have fewer."""
+    match expr:
+        case Step(op="panels", arguments=(bits, *_)) | Join(op="panels", argument=bits):
+            return rows_of_group(int(bits))
+        case _:
+            return 1
 
 
 def leaves(expr: WeightExpr) -> Iterator[Leaf]:
@@ -146,8 +187,10 @@ def materialize(expr: WeightExpr, read: Callable[[Leaf], Array]) -> Array:
     match expr:
         case Leaf():
             return read(expr)
-        case Join(op=op, axis=axis, parts=parts) if op in JOINS:
-            return JOINS[op](axis, [materialize(part, read) for part in parts])
+        case Join(op=op, argument=axis, parts=parts) if op in JOINS:
+            return JOINS[op](int(axis), [materialize(part, read) for part in parts])
+        case Join(op=op, argument=number, parts=parts) if op in MIXES_OF_ROWS:
+            return MIXES_OF_ROWS[op].make(number, *(materialize(part, read) for part in parts))
         case Step(op=op, arguments=arguments, source=source) if op in STEPS:
             return STEPS[op](materialize(source, read), *arguments)
     raise InternalError(f"unknown weight transform in {expr}")
@@ -158,7 +201,7 @@ def print_expr(expr: WeightExpr) -> str:
     match expr:
         case Leaf(file=file, key=key):
             return f"{json.dumps(file)}#{json.dumps(key)}"
-        case Join(op=op, axis=axis, parts=parts):
-            return f"{op}({axis}, {', '.join(print_expr(part) for part in parts)})"
+        case Join(op=op, argument=argument, parts=parts):
+            return f"{op}({argument}, {', '.join(print_expr(part) for part in parts)})"
         case Step(op=op, arguments=arguments, source=source):
             return f"{print_expr(source)} |> {op}({', '.join(str(a) for a in arguments)})"

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile, RandomModel
-from partc.errors import ModelError
+from partc.errors import ModelError, UserError
 from partc.format.tasks import INPUT_IDS, WITH_MEDIA, generates
 from partc.frontend.trace.statements import is_computation
 from partc.verifier.cut_graph import CutGraph
@@ -69,8 +69,8 @@ class TransformersReference(Reference):
         """See `open_reference`."""
         import torch
 
+        from partc.frontend.load import load_network
         from partc.frontend.source import open_source, random_network
-        from partc.frontend.trace.export import MODEL_CLASSES
         from partc.frontend.trace.media import media_input
         from partc.frontend.trace.tensors import TensorSizes
 
@@ -84,8 +84,11 @@ class TransformersReference(Reference):
             self.network = random_network(source.random, config.task, dtype)
         else:
             folder = config.model.folder if isinstance(config.model, CheckpointFolder) else source.folder
+            assert folder is not None
             try:
-                self.network = MODEL_CLASSES[config.task].from_pretrained(folder, dtype=dtype).eval()
+                self.network = load_network(source, folder, config, dtype)
+            except UserError:
+                raise
             except Exception as error:  # transformers raises what its loading code comes across
                 raise ModelError(
                     f"transformers cannot load it: {_first_line(error)}",

@@ -79,9 +79,9 @@ def expert(experts: Weight, index: int) -> WeightExpr:
 def _alone(source: WeightExpr, index: int) -> WeightExpr | None:
     """`source[index]` without a slice, None where it cannot be had."""
     match source:
-        case Join(op="stack", axis=0, parts=parts):
+        case Join(op="stack", argument=0, parts=parts):
             return parts[index]
-        case Join(op="concat", axis=axis, parts=parts) if axis > 0:
+        case Join(op="concat", argument=axis, parts=parts) if axis > 0:
             chosen = [_alone(part, index) for part in parts]
             known = tuple(part for part in chosen if part is not None)
             return Join("concat", axis - 1, known) if len(known) == len(parts) else None

@@ -1,0 +1,83 @@
+"""A GGUF file as a checkpoint folder: config.json and tokenizer beside links to its parts, kept in the user's cache.
+
+The folder's name is a hash of the file's place, size and times, and of the code that makes the folder: a file that
+changes gets another one. It appears with one rename, whole.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from partc.config.profiles import user_cache
+from partc.errors import ModelError
+from partc.format.digests import data_digest
+from partc.frontend.gguf.architectures import config_of
+from partc.frontend.gguf.file import GgufFile
+from partc.frontend.gguf.tokenizer import tokenizer_files
+from partc.pipeline.versions import code_version
+
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
+
+
+def parts_of(path: Path) -> list[Path]:
+    """All parts of a file that may be split, in their order.
+
+    Raises:
+        ModelError: it is not the first part, or one is missing.
+    """
+    match = _PART.match(path.name)
+    if match is None:
+        return [path]
+    if int(match["number"]) != 1:
+        first = f"{match['stem']}-00001-of-{match['count']}.gguf"
+        raise ModelError("this is not the first part of the model", where=str(path), hint=f"give {first}")
+    count = int(match["count"])
+    names = (f"{match['stem']}-{number:05}-of-{count:05}.gguf" for number in range(1, count + 1))
+    parts = [path.with_name(name) for name in names]
+    for part in parts:
+        if not part.is_file():
+            raise ModelError(
+                f"{part.name} is missing", where=str(path), hint="download all parts of the model"
+            )
+    return parts
+
+
+def gguf_folder(path: Path) -> Path:
+    """The folder that stands for a file; it is made where there is none yet.
+
+    Raises:
+        ModelError: the file is damaged, or of an architecture, type or tokenizer that is not read.
+    """
+    parts = parts_of(path)
+    stamps = []
+    for part in parts:
+        if not part.is_file():
+            raise ModelError("no such file", where=str(part), hint="give a .gguf file")
+        status = part.stat()
+        stamps.append((str(part.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    key = data_digest({"code": code_version("partc.frontend.gguf"), "files": stamps})[:24]
+    folder = user_cache() / "gguf" / key
+    if not folder.is_dir():
+        _make(folder, parts)
+    return folder
+
+
+def _make(folder: Path, parts: list[Path]) -> None:
+    file = GgufFile(parts[0])
+    contents = {"config.json": config_of(file), **tokenizer_files(file)}
+    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix="."))
+    try:
+        for name, content in contents.items():
+            (made / name).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
+        for part in parts:
+            (made / part.name).symlink_to(part.resolve())
+        with suppress(OSError):  # another process was first
+            made.rename(folder)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
