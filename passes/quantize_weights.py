@@ -12,8 +12,9 @@ from partc.errors import ModelError
 from partc.ir.edit import Names, drop_dead
 from partc.ir.graph import Attribute, Constant, Graph, Module, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
-from partc.ir.quantization import BITS, Quantization
-from partc.ir.weight_formats import format_of
+from partc.ir.quantization import BITS, NONE, STORED, Quantization
+from partc.ir.stored_integers import stored_integers
+from partc.ir.weight_formats import INT4, format_of
 from partc.ir.weights import Step, WeightExpr
 from partc.pipeline.contract import Context, Pass
 from passes.rewrites.expert_products import ExpertProduct, expert, expert_products
@@ -48,6 +49,12 @@ class QuantizeWeights(Pass):
         if wanted is None or not wanted.has_weights:
             return False
         changed = quantize_weights(module.graph, wanted) > 0
+        if wanted.only_stored and not any(node.op in _QUANTIZED for node in module.graph.nodes):
+            raise ModelError(
+                "`quantize: stored` keeps integers of 4 bits, and no matrix of the checkpoint has such as int4 holds",
+                where=f"graph {module.graph.name}",
+                hint="write `quantize: none`, or int4 or int8 to quantise it anew; docs/checkpoints.md says what fits",
+            )
         if not any(node.op in _QUANTIZED for node in module.graph.nodes):
             raise ModelError(
                 "there is nothing to quantise: no product with a matrix of weights, no table of tokens",
@@ -62,21 +69,22 @@ def quantize_weights(graph: Graph, wanted: Quantization) -> int:
 
     The head is the product that makes the outputs of the graph; embeddings are tables whose rows a request picks.
     Two readers of one tensor at one precision share its data, a tied head and embedding among them. A router of experts
-    keeps its precision: it is small, and what it chooses is all or nothing.
+    keeps its precision: it is small, and what it chooses is all or nothing. What the checkpoint stores as integers of 4
+    bits stays as it is where it is to be stored so or as int4.
     """
     writer = _Writer(graph, wanted.block)
     heads = _products_behind(graph.outputs, _BEHIND_HEAD)
-    experts = expert_products(graph) if wanted.weights in BITS else {}
+    experts = expert_products(graph) if wanted.weights != NONE else {}
     choices = ("TopK", "ArgMax") if experts else ("TopK",)
     routers = _products_behind((n.inputs[0] for n in graph.nodes if n.op in choices), _BEHIND_ROUTER) - heads
     requested = _requested(graph)
     nodes: list[Node] = []
     for node in graph.nodes:
         if node in experts:
-            nodes.extend(writer.experts(node, experts[node], BITS[wanted.weights]))
+            nodes.extend(writer.experts(node, experts[node], wanted.weights))
             continue
         precision = None if node in routers else _precision(node, wanted, heads, requested)
-        nodes.extend(writer.quantized(node, BITS[precision]) if precision in BITS else [node])
+        nodes.extend([node] if precision is None else writer.quantized(node, precision))
     replaced = set(graph.nodes).difference(nodes)
     graph.nodes = nodes
     if experts:
@@ -133,6 +141,23 @@ def _requested(graph: Graph) -> set[Value]:
     return found
 
 
+@dataclass(frozen=True)
+class _Form:
+    """How a matrix [N, K] of weights is to be stored."""
+
+    bits: int
+    block: int
+    data: WeightExpr
+    scales: WeightExpr
+    rows: int
+    columns: int
+
+    @property
+    def attributes(self) -> dict[str, Attribute]:
+        """Those of nodes that read it."""
+        return {"bits": self.bits, "block": self.block}
+
+
 class _Writer:
     """Writes quantised nodes; what several read is made once."""
 
@@ -141,79 +166,91 @@ class _Writer:
         self._names = Names(graph)
         self._made: dict[tuple[WeightExpr, str], Weight] = {}
 
-    def quantized(self, node: Node, bits: int) -> Iterator[Node]:
-        """The nodes that take the place of `node`."""
-        return self._lookup(node, bits) if node.op == "Gather" else self._product(node, bits)
+    def quantized(self, node: Node, precision: str) -> Iterator[Node]:
+        """The nodes that take the place of `node`; itself where its weight keeps its precision."""
+        is_lookup = node.op == "Gather"
+        matrix = cast("Weight", node.inputs[0 if is_lookup else 1])
+        turned = not is_lookup and (node.op == "MatMul" or not node.attributes.get("transB"))
+        form = self._form(matrix, precision, turned=turned)
+        if form is None:
+            return iter([node])
+        return self._lookup(node, matrix, form) if is_lookup else self._product(node, matrix, form)
 
-    def _product(self, node: Node, bits: int) -> Iterator[Node]:
-        x, weight, *bias = node.inputs
-        matrix = cast("Weight", weight)
-        turned = node.op == "MatMul" or not node.attributes.get("transB")
-        data, scales = self._pair(matrix, bits, turned=turned)
+    def _product(self, node: Node, matrix: Weight, form: _Form) -> Iterator[Node]:
+        x, _, *bias = node.inputs
+        data, scales = self._pair(matrix, form)
         output = node.outputs[0]
         product = replace(output, name=self._names.fresh(f"{node.name}.product")) if any(bias) else output
-        attributes: dict[str, Attribute] = {"bits": bits, "block": self._block_of(bits)}
-        yield Node(QUANTIZED_MATMUL.name, [x, data, scales], [product], attributes, node.scope)
+        yield Node(QUANTIZED_MATMUL.name, [x, data, scales], [product], form.attributes, node.scope)
         if any(bias):
             yield Node("Add", [product, *bias], [output], {}, node.scope)
 
-    def _lookup(self, node: Node, bits: int) -> Iterator[Node]:
-        table, indices = cast("Weight", node.inputs[0]), node.inputs[1]
-        data, scales = self._pair(table, bits)
-        output, width = node.outputs[0], _sizes(table)[1]
-        block = self._block_of(bits)
-        stored = -(-width // block) * block if block else width
+    def _lookup(self, node: Node, table: Weight, form: _Form) -> Iterator[Node]:
+        indices = node.inputs[1]
+        data, scales = self._pair(table, form)
+        output, width = node.outputs[0], form.columns
+        stored = -(-width // form.block) * form.block if form.block else width
         rows = output
         if stored != width:
             name = self._names.fresh(f"{node.name}.rows")
             rows = Value(name, output.dtype, (*(output.shape or ())[:-1], stored))
-        attributes: dict[str, Attribute] = {"bits": bits, "block": self._block_of(bits)}
-        yield Node(QUANTIZED_GATHER.name, [data, scales, indices], [rows], attributes, node.scope)
+        yield Node(QUANTIZED_GATHER.name, [data, scales, indices], [rows], form.attributes, node.scope)
         if rows is not output:
             bounds = [self._integers(number) for number in (0, width, -1)]
             yield Node("Slice", [rows, *bounds], [output], {}, node.scope)
 
-    def experts(self, node: Node, product: ExpertProduct, bits: int) -> Iterator[Node]:
+    def experts(self, node: Node, product: ExpertProduct, precision: str) -> Iterator[Node]:
         """The nodes that take the place of a product with experts in one tensor: each has its own data and scales."""
         whole, output = product.experts, node.outputs[0]
         rows, columns = (cast("int", size) for size in (whole.shape or ())[1:])
-        weights: list[Value] = []
+        matrices: list[tuple[Weight, _Form]] = []
         for index in range(cast("int", (whole.shape or ())[0])):
             name = f"{whole.name}.{index}"
             matrix = Weight(name, whole.dtype, (rows, columns), source=expert(whole, index))
-            weights.extend(self._pair(matrix, bits, turned=product.turned))
+            form = self._form(matrix, precision, turned=product.turned)
+            if form is None:
+                yield node
+                return
+            matrices.append((matrix, form))
+        weights: list[Value] = [value for pair in matrices for value in self._pair(*pair)]
         name = self._names.fresh(f"{node.name}.product")
         result = Value(name, output.dtype, ((product.x.shape or ())[0], columns if product.turned else rows))
-        attributes: dict[str, Attribute] = {"bits": bits, "block": self._block_of(bits)}
-        yield Node(
-            QUANTIZED_EXPERTS.name, [product.x, product.chosen, *weights], [result], attributes, node.scope
-        )
+        operands: list[Value | None] = [product.x, product.chosen, *weights]
+        yield Node(QUANTIZED_EXPERTS.name, operands, [result], matrices[0][1].attributes, node.scope)
         yield Node("Unsqueeze", [result, self._integers(product.axis)], [output], {}, node.scope)
 
-    def _block_of(self, bits: int) -> int:
-        return format_of(bits).block(self._block)
-
-    def _pair(self, weight: Weight, bits: int, *, turned: bool = False) -> tuple[Weight, Weight]:
-        """Data and scales of a weight [N, K], or of one [K, N] that is `turned`."""
+    def _form(self, weight: Weight, precision: str, *, turned: bool = False) -> _Form | None:
+        """How a weight [N, K], or one [K, N] that is `turned`, is to be stored; None: as it is."""
         assert weight.source is not None
         source = append(weight.source, "transpose", 1, 0) if turned else weight.source
         rows, columns = reversed(_sizes(weight)) if turned else _sizes(weight)
-        form, block = format_of(bits), self._block_of(bits)
-        data = self._weight(weight, source, "quantize", form.dtype, bits)
-        data.shape = form.data_shape(rows, columns, block)
-        scales = self._weight(weight, source, "scales", weight.dtype or "f32", bits)
-        scales.shape = form.scales_shape(rows, columns, block)
+        if precision == NONE:
+            return None
+        stored = stored_integers(source, columns) if precision in (STORED, INT4.name) else None
+        if stored is not None:
+            return _Form(INT4.bits, stored.block, *stored.pair, rows, columns)
+        if precision == STORED:
+            return None
+        bits = BITS[precision]
+        block = format_of(bits).block(self._block)
+        data, scales = (Step(step, (bits, block), source) for step in ("quantize", "scales"))
+        return _Form(bits, block, data, scales, rows, columns)
+
+    def _pair(self, weight: Weight, form: _Form) -> tuple[Weight, Weight]:
+        """Data and scales."""
+        kind = format_of(form.bits)
+        data = self._weight(f"{weight.name}.{kind.name}", form.data, kind.dtype)
+        data.shape = kind.data_shape(form.rows, form.columns, form.block)
+        dtype = weight.dtype or "f32"
+        source = form.scales if dtype == "f32" else Step("cast", (dtype,), form.scales)
+        scales = self._weight(f"{weight.name}.{kind.name}.scales", source, dtype)
+        scales.shape = kind.scales_shape(form.rows, form.columns, form.block)
         return data, scales
 
-    def _weight(self, weight: Weight, source: WeightExpr, step: str, dtype: str, bits: int) -> Weight:
-        expr: WeightExpr = Step(step, (bits, self._block_of(bits)), source)
-        if step == "scales" and dtype != "f32":
-            expr = Step("cast", (dtype,), expr)
-        key = (expr, dtype)
+    def _weight(self, name: str, source: WeightExpr, dtype: str) -> Weight:
+        key = (source, dtype)
         if key not in self._made:
-            suffix = format_of(bits).name
-            name = f"{weight.name}.{suffix}" if step == "quantize" else f"{weight.name}.{suffix}.scales"
-            self._made[key] = Weight(self._names.fresh(name), dtype, source=expr)
+            self._made[key] = Weight(self._names.fresh(name), dtype, source=source)
         return self._made[key]
 
     def _integers(self, number: int) -> Constant:

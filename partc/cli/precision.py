@@ -5,7 +5,7 @@ from __future__ import annotations
 from partc.config.units import format_bytes
 from partc.ir.graph import Module, Weight
 from partc.ir.weight_formats import QUANTIZE_STEPS
-from partc.ir.weights import has_step
+from partc.ir.weights import STORED_STEPS, has_step
 
 
 def precision_line(module: Module) -> str | None:
@@ -24,7 +24,7 @@ def precision_line(module: Module) -> str | None:
 
 
 def _is_quantized(weight: Weight) -> bool:
-    return weight.source is not None and has_step(weight.source, *QUANTIZE_STEPS)
+    return weight.source is not None and has_step(weight.source, *QUANTIZE_STEPS, *STORED_STEPS)
 
 
 def _type_of(weight: Weight) -> str:

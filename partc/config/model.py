@@ -166,6 +166,8 @@ class ModelConfig:
     """Patterns of tensors of the checkpoint that the model does not need."""
     sequence_place: str = field(default="max_sequence", compare=False)
     """The place of max_sequence in the file, for messages."""
+    keep_stored: bool = True
+    """Whether integers of a quantised checkpoint stay as they are: where nobody writes `quantize`."""
     auto_batch: bool = False
     """`max_batch: auto`: the planner takes the smallest batch that makes nearly as many tokens per second as the best
     one. A plan for a larger batch needs more memory (caches, activations) and its step takes longer."""
@@ -230,6 +232,7 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         task=task,
         dtype=top.choice("dtype", DTYPES, "float32"),
         quantize=read_quantization(top),
+        keep_stored="quantize" not in top,
         max_sequence=(longest := top.whole("max_sequence", _longest(model), 2 if generates(task) else 1)),
         max_source=(most_source := _max_source(top, task, longest)),
         sequence_place=top.place("max_sequence"),

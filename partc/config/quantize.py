@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from partc.config.section import Section, describe
-from partc.ir.quantization import BITS, BLOCKWISE, NONE, Quantization
+from partc.ir.quantization import BITS, BLOCKWISE, NONE, STORED, Quantization
 
-PRECISIONS = (NONE, *sorted(BITS, reverse=True))
+PRECISIONS = (NONE, *sorted(BITS, reverse=True), STORED)
 CACHES = (NONE, "int8")
 """Precisions of the caches of keys and values."""
 KEYS = ("weights", "head", "embeddings", "block", "cache")

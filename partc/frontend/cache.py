@@ -23,6 +23,8 @@ from partc.format.files import PREPROCESSOR_FILES
 from partc.frontend import load_module
 from partc.frontend.folder import model_folder, read_index
 from partc.ir.graph import Module
+from partc.ir.quantization import AS_STORED
+from partc.ir.stored_integers import has_stored_integers
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.contract import Progress, no_progress
 from partc.pipeline.versions import code_version
@@ -43,7 +45,7 @@ def load_cached(config: ModelConfig, *, progress: Progress = no_progress) -> Mod
     if isinstance(config.model, OnnxFile):  # is read faster than its key would be made
         return load_module(config, progress=progress)
     # A pass quantises, so every precision has the same import.
-    plain = replace(config, quantize=None)
+    plain = replace(config, quantize=None, keep_stored=True)
     try:
         path = cache_folder() / f"{_key(plain)}.partc"
     except ModelError:  # the import tells what is wrong in its own order: the config before the weights
@@ -53,7 +55,10 @@ def load_cached(config: ModelConfig, *, progress: Progress = no_progress) -> Mod
         text = _print(load_module(plain, progress=progress))
         _write(path, text)
         module = _parse(text)  # read back as a kept one is: it cannot differ from a fresh one
-    module.info = replace(module.info, quantize=config.quantize)
+    found = config.quantize
+    if found is None and config.keep_stored and has_stored_integers(module.graph):
+        found = AS_STORED
+    module.info = replace(module.info, quantize=found)
     return module
 
 

@@ -11,11 +11,13 @@ BITS = {each.name: bits for bits, each in FORMATS.items()}
 BLOCKWISE = frozenset(each.name for each in FORMATS.values() if each.has_blocks)
 """Precisions that have a scale for each block of weights."""
 NONE = "none"
+STORED = "stored"
+"""The precision that a quantised checkpoint has, where a format holds its integers as they are."""
 
 
 @dataclass(frozen=True)
 class Quantization:
-    """Precision of the weights, each of the first three `int8`, `int4` or `none`, and of the caches."""
+    """Precision of the weights, each of the first three `int8`, `int4`, `stored` or `none`, and of the caches."""
 
     weights: str = NONE
     """The precision of every matrix that activations are multiplied with, but the head."""
@@ -32,6 +34,11 @@ class Quantization:
     def has_weights(self) -> bool:
         """Whether any weights are quantised."""
         return {self.weights, self.head, self.embeddings} != {NONE}
+
+    @property
+    def only_stored(self) -> bool:
+        """Whether nothing is quantised anew."""
+        return {self.weights, self.head, self.embeddings} <= {STORED, NONE} and self.has_weights
 
     @property
     def has_blocks(self) -> bool:
@@ -51,3 +58,7 @@ class Quantization:
 
     def _has_other_block(self) -> bool:
         return self.block != 32 and self.has_blocks
+
+
+AS_STORED = Quantization(STORED, STORED, STORED)
+"""What holds for a quantised checkpoint where model.yaml says nothing."""

@@ -114,6 +114,8 @@ ELEMENTWISE = frozenset({"cast", "add", "mul", "float8"})
 """Transforms that change each element by itself."""
 ENCODINGS = frozenset({"decode", "bits", "order", "codes", "integers", "factors"})
 """Transforms of whole rows that read what others have quantised."""
+STORED_STEPS = ("integers", "factors")
+"""The two transforms that together are a quantised form which the checkpoint has already."""
 ROW_WISE = ELEMENTWISE | ENCODINGS | {"spread", "panels"} | frozenset(QUANTIZE_STEPS)
 """Transforms whose rows come from the same rows of the source, or from the same groups of rows (`rows_of`)."""
 

@@ -11,6 +11,7 @@ from partc.errors import BundleError, UserError
 from partc.format.build import TensorType
 from partc.format.role import load_role
 from partc.format.tasks import WITH_MEDIA, WITH_SOURCE
+from partc.ir.quantization import AS_STORED
 from partc.pipeline.contract import Progress, no_progress
 from partc.runtime.client.launch import LocalSettings, launch_local
 from partc.runtime.client.runners import Runner
@@ -66,6 +67,8 @@ def verify_build(
         RunError: the ring failed.
     """
     config, built = read_origin(build, model), read_build(build)
+    if config.quantize is None and config.keep_stored and built.quantize == AS_STORED.text:
+        config = replace(config, quantize=AS_STORED)
     asked = Requests(prompts, tokens)
     settings = LocalSettings(runner=runner, floor_s=patience_s, log=log)
     _check_same(config, built, build)

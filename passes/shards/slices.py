@@ -5,6 +5,7 @@
 | of floats | any axis | a slice for each run of neighbours |
 | data and scales of a quantised matrix [N, K] | N | quantised rows of the same rows: each row has its own scales |
 | of 4 bits | K, in whole blocks | quantised blocks of the same blocks: each block has its own scale |
+| integers that a checkpoint stores | N, or K in whole blocks | the same rows or blocks of what it stores |
 | data of 8 bits | K | columns of quantised rows, whose scales are those of whole rows |
 
 So the numbers are those of the whole quantised matrix, whichever share they are in.
@@ -17,8 +18,9 @@ from itertools import groupby
 from typing import cast
 
 from partc.errors import InternalError
+from partc.ir.stored_integers import sliced
 from partc.ir.weight_formats import QUANTIZE_STEPS, format_of
-from partc.ir.weights import ELEMENTWISE, Join, Step, WeightExpr, has_step
+from partc.ir.weights import ELEMENTWISE, STORED_STEPS, Join, Step, WeightExpr, has_step
 
 Indices = Sequence[int]
 Run = tuple[int, int]
@@ -27,10 +29,13 @@ Run = tuple[int, int]
 
 def slices(source: WeightExpr, axis: int, indices: Indices) -> WeightExpr:
     """The reference to these indices along an axis of a weight, in ascending order; blocks count as indices."""
-    if not has_step(source, *QUANTIZE_STEPS):
+    if not has_step(source, *QUANTIZE_STEPS, *STORED_STEPS):
         return _of_floats(source, axis, _runs(indices))
     if isinstance(source, Step) and source.op in QUANTIZE_STEPS:
         return _quantised(source, axis, _runs(indices))
+    if isinstance(source, Step) and source.op in STORED_STEPS:
+        parts = tuple(sliced(source, axis, *run) for run in _runs(indices))
+        return parts[0] if len(parts) == 1 else Join("concat", axis, parts)
     if isinstance(source, Step) and source.op in ELEMENTWISE:
         return Step(source.op, source.arguments, slices(source.source, axis, indices))
     raise InternalError(f"{source} cannot be divided")

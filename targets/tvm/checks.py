@@ -62,9 +62,12 @@ def _quantized_refusal(node: Node) -> UserError | None:
     return None
 
 
+_PANEL_SOURCES = frozenset({"quantize", "integers"})
+
+
 def _is_quantised_here(value: Value) -> bool:
-    """Whether panels can be made of it: of the matrix that it is made of."""
-    return isinstance(value, Weight) and isinstance(value.source, Step) and value.source.op == "quantize"
+    """Whether panels can be made of it: of the matrix that it is made of, or of integers that are stored."""
+    return isinstance(value, Weight) and isinstance(value.source, Step) and value.source.op in _PANEL_SOURCES
 
 
 def check_nodes(graph: Graph) -> None:

@@ -58,11 +58,14 @@ def row_words(depth: int, bits: int) -> int:
 def stored_bytes(weight: Weight) -> int:
     """Bytes of a weight as the files have it; data and scales of a matrix are parts of its panels."""
     match weight.source:
-        case Step(op="quantize", arguments=arguments):
+        case Step(op="quantize" | "integers", arguments=arguments):
             bits = cast("int", arguments[0])
             return 4 * math.prod(panels_shape(*_sizes(weight), bits)) - _scales_bytes(*_sizes(weight), bits)
-        case Step(op="scales", arguments=arguments) | Step(source=Step(op="scales", arguments=arguments)):
-            bits, block = cast("tuple[int, int]", arguments)
+        case (
+            Step(op="scales" | "factors", arguments=arguments)
+            | Step(source=Step(op="scales" | "factors", arguments=arguments))
+        ):
+            bits, block, *_ = cast("tuple[int, int]", arguments)
             rows, *blocks = (int(size) for size in weight.shape or ())
             return _scales_bytes(rows, math.prod(blocks) * block, bits)
         case _:
@@ -76,23 +79,24 @@ def _scales_bytes(rows: int, columns: int, bits: int) -> int:
 
 
 def _product(rows_of: Rows, node: Node, r: Rewriter) -> bool:
-    x, data = node.operand(0), cast("Weight", node.inputs[1])
-    rows, panels = rows_of(x, data, node, r), _panels(data, node, r)
+    x, data, scales = node.operand(0), cast("Weight", node.inputs[1]), cast("Weight", node.inputs[2])
+    rows, panels = rows_of(x, data, node, r), _panels(data, scales, node, r)
     r.emit(PRODUCT, [rows, panels], node.outputs, _attributes(data, node), node.scope)
     return True
 
 
 def _gather(node: Node, r: Rewriter) -> bool:
-    data = cast("Weight", node.inputs[0])
+    data, scales = cast("Weight", node.inputs[0]), cast("Weight", node.inputs[1])
     attributes = {"bits": bits_of(node), "rows": _sizes(data)[0]}
-    r.emit(GATHER, [_panels(data, node, r), node.inputs[2]], node.outputs, attributes, node.scope)
+    r.emit(GATHER, [_panels(data, scales, node, r), node.inputs[2]], node.outputs, attributes, node.scope)
     return True
 
 
 def _experts(rows_of: Rows, node: Node, r: Rewriter) -> bool:
     x, chosen, *weights = node.operands
     matrices = [cast("Weight", data) for data in weights[::2]]
-    panels = r.once(("experts", *matrices), lambda: _stack(matrices, node, r))
+    both = [cast("Weight", value) for value in weights]
+    panels = r.once(("experts", *matrices), lambda: _stack(both, node, r))
     operands = [rows_of(x, matrices[0], node, r), chosen, panels]
     r.emit(EXPERTS, operands, node.outputs, _attributes(matrices[0], node), node.scope)
     return True
@@ -116,28 +120,37 @@ def _rows(x: Value, data: Weight, node: Node, r: Rewriter) -> Value:
     return r.once(("rows", x, depth, bits), make)
 
 
-def _panels(data: Weight, node: Node, r: Rewriter) -> Weight:
-    return r.once(("panels", data), lambda: _weight(data, node))
+def _panels(data: Weight, scales: Weight, node: Node, r: Rewriter) -> Weight:
+    return r.once(("panels", data), lambda: _weight(data, scales, node))
 
 
-def _weight(data: Weight, node: Node) -> Weight:
+def _weight(data: Weight, scales: Weight, node: Node) -> Weight:
     """The panels of a matrix; the name is the same in every graph that reads the data."""
     shape = panels_shape(*_sizes(data), bits_of(node))
-    return Weight(f"{data.name}.panels", "i32", shape, source=_source(data))
+    return Weight(f"{data.name}.panels", "i32", shape, source=_source(data, scales))
 
 
-def _stack(matrices: Sequence[Weight], node: Node, r: Rewriter) -> Weight:
-    one = _weight(matrices[0], node)
-    source = Join("stack", 0, tuple(_source(data) for data in matrices))
-    return Weight(f"{one.name}.stacked", "i32", (len(matrices), *(one.shape or ())), source=source)
+def _stack(weights: Sequence[Weight], node: Node, r: Rewriter) -> Weight:
+    """The panels of experts, whose data and scales take turns."""
+    pairs = list(zip(weights[::2], weights[1::2], strict=True))
+    one = _weight(*pairs[0], node)
+    source = Join("stack", 0, tuple(_source(*pair) for pair in pairs))
+    return Weight(f"{one.name}.stacked", "i32", (len(pairs), *(one.shape or ())), source=source)
 
 
-def _source(data: Weight) -> WeightExpr:
+def _source(data: Weight, scales: Weight) -> WeightExpr:
     match data.source:
         case Step(op="quantize", arguments=arguments, source=source):
             return Step("panels", arguments, source)
+        case Step(op="integers", arguments=(bits, *_)) if scales.source is not None:
+            return Join("panels", cast("int", bits), (data.source, _unrounded(scales.source)))
         case _:
             raise InternalError(f"%{data.name} is not the data of a quantised matrix")
+
+
+def _unrounded(scales: WeightExpr) -> WeightExpr:
+    """Scales as the checkpoint has them, whatever the model's precision is: those of panels are float16."""
+    return scales.source if isinstance(scales, Step) and scales.op == "cast" else scales
 
 
 def _attributes(data: Weight, node: Node) -> dict[str, Attribute]:

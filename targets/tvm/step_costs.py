@@ -77,7 +77,7 @@ def _row_costs(graphs: Iterable[Graph], machine: Machine) -> tuple[float, float]
 
 def _bits(weight: Weight) -> int:
     match weight.source:
-        case Step(op="quantize" | "scales", arguments=(int(bits), *_)):
+        case Step(op="quantize" | "scales" | "integers" | "factors", arguments=(int(bits), *_)):
             return bits
         case _:
             return 16 if weight.dtype in ("f16", "bf16") else 32

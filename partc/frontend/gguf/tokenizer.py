@@ -2,7 +2,7 @@
 
 | `tokenizer.ggml.model` | becomes |
 | --- | --- |
-| `gpt2` | BPE over bytes; texts are split first as `tokenizer.ggml.pre` says, by the expressions of the published models |
+| `gpt2` | BPE over bytes of texts that are split first, by the published models' expressions: `tokenizer.ggml.pre` |
 | `llama` | BPE over characters whose merges follow from scores, bytes for what it does not know (SentencePiece) |
 
 Others are refused in words. Held against llama.cpp's own test vocabularies: docs/checkpoints.md says which agree.
