@@ -22,7 +22,7 @@ def no_step(name: str) -> None:
 def import_model(
     model: str, *, cache: bool = True, step: Step = no_step, progress: Progress = no_progress
 ) -> Module:
-    """The IR of a model.yaml, a checkpoint folder, an .onnx file or a hub id.
+    """The IR of a model.yaml, a checkpoint folder, a .gguf file, an .onnx file or a hub id.
 
     Args:
         model: a path, or the id.
@@ -37,11 +37,12 @@ def import_model(
     from partc.frontend import load_module
     from partc.frontend.cache import load_cached
     from partc.frontend.folder import notes_about
+    from partc.frontend.precision import notes_on_formats
 
     config = load_model_config(model)
     step(f"import {config.name}")
     load = load_cached if cache else load_module
     module = load(config, progress=progress)
-    for text in notes_about(config.model):
+    for text in (*notes_about(config.model), *notes_on_formats(module)):
         note(text)
     return module

@@ -16,18 +16,20 @@ class _Kind:
     hint: str
 
 
+ADAPTER_FILE = "adapter_config.json"
+"""The settings of an adapter, in its folder."""
 _ADAPTER = _Kind(
-    "adapter_config.json",
+    ADAPTER_FILE,
     "the folder of an adapter (LoRA), not of a model",
-    "merge it with peft: PeftModel.from_pretrained(BASE, ADAPTER).merge_and_unload().save_pretrained(FOLDER); "
+    "write `model: BASE` and `adapters: [THIS FOLDER]` in model.yaml, which merges it; "
     "remove adapter_config.json where the weights are merged already",
 )
 """Refused beside a config.json, too: transformers would add the adapter to the model where peft is installed."""
 _WITHOUT_CONFIG = (
     _Kind(
         "*.gguf",
-        "a GGUF file of llama.cpp",
-        "give the checkpoint that it was made from, in safetensors, and write `quantize: int4`",
+        "a folder with a GGUF file of llama.cpp",
+        "give the file itself, or write `model: {gguf: FILE}` in model.yaml",
     ),
     _Kind(
         "model_index.json",

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from partc.config.checkpoint_folder import check_checkpoint
 from partc.config.onnx_inputs import Numbers, read_constant_inputs, read_sizes
 from partc.config.positions import LONGEST, default_length
 from partc.config.quantize import KEYS as QUANTIZE_KEYS
 from partc.config.quantize import read_quantization
 from partc.config.section import Section, describe
+from partc.config.sources import (
+    HUB_ID,
+    Adapter,
+    CheckpointFolder,
+    GgufModel,
+    HubModel,
+    ModelSource,
+    OnnxFile,
+    RandomModel,
+    existing_file,
+    read_adapters,
+    read_ignored,
+    read_source,
+    read_tokenizer,
+    refuse_remote_code,
+)
 from partc.config.yamlfile import load_yaml
 from partc.errors import ConfigError
 from partc.format.tasks import TASKS, WITH_MEDIA, WITH_SOURCE, generates
@@ -35,6 +49,7 @@ _KEYS = (
     "samples",
     "tokenizer",
     "ignore_tensors",
+    "adapters",
 )
 _IN_QUANTIZE = {key: f"write `quantize: {{{key}: …}}`" for key in QUANTIZE_KEYS}
 """Key → the place where it belongs."""
@@ -45,77 +60,6 @@ PLACES = {
 """The same for the user who writes it in another file."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 """Batches that `max_batch: auto` tries first; the planner then looks between them."""
-_REMOTE_CODE = frozenset({"trust_remote_code", "remote_code", "auto_map", "custom_code"})
-_SPLIT = re.compile(r"-\d{5}-of-\d{5}$")
-_HUB_ID = re.compile(r"^[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*$")
-
-
-@dataclass(frozen=True)
-class CheckpointFolder:
-    """A local folder with config.json and safetensors files."""
-
-    folder: Path
-
-    @property
-    def name(self) -> str:
-        """A short name for tables and build.json."""
-        return self.folder.resolve().name
-
-
-@dataclass(frozen=True)
-class HubModel:
-    """A model of the Hugging Face hub."""
-
-    repo: str
-    """`organisation/name`."""
-
-    @property
-    def name(self) -> str:
-        """A short name for tables and build.json."""
-        return self.repo.rpartition("/")[2]
-
-
-@dataclass(frozen=True)
-class GgufModel:
-    """A GGUF file of llama.cpp; of a split one the first part."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """A short name for tables and build.json."""
-        return _SPLIT.sub("", self.path.stem)
-
-
-@dataclass(frozen=True)
-class RandomModel:
-    """A model with random weights, made from its config alone."""
-
-    config: Mapping[str, object]
-    """The content of config.json; `model_type` names the family."""
-    seed: int
-    """The seed of the random weights."""
-
-    @property
-    def name(self) -> str:
-        """A short name for tables and build.json."""
-        return f"random-{self.config['model_type']}"
-
-
-@dataclass(frozen=True)
-class OnnxFile:
-    """Any ONNX graph."""
-
-    path: Path
-
-    @property
-    def name(self) -> str:
-        """A short name for tables and build.json."""
-        return self.path.stem
-
-
-ModelSource = CheckpointFolder | GgufModel | HubModel | RandomModel | OnnxFile
-"""The source of a model."""
 
 
 @dataclass(frozen=True)
@@ -164,6 +108,8 @@ class ModelConfig:
     """The tokenizer of a model that is made from a config; others have theirs in their folder."""
     ignore_tensors: tuple[str, ...] = ()
     """Patterns of tensors of the checkpoint that the model does not need."""
+    adapters: tuple[Adapter, ...] = ()
+    """Merged into the weights in this order."""
     sequence_place: str = field(default="max_sequence", compare=False)
     """The place of max_sequence in the file, for messages."""
     keep_stored: bool = True
@@ -193,7 +139,7 @@ def load_model_config(model: str | Path) -> ModelConfig:
     if path.suffix in (".yaml", ".yml"):
         return read_model_config(load_yaml(path), path.parent)
     if path.suffix == ".onnx":
-        return ModelConfig(OnnxFile(_existing_file(path, str(path))), task="graph")
+        return ModelConfig(OnnxFile(existing_file(path, str(path))), task="graph")
     if path.suffix == ".gguf":
         return read_model_config(Section({"model": path.name}, str(path)), path.parent)
     if path.is_dir():
@@ -204,7 +150,7 @@ def load_model_config(model: str | Path) -> ModelConfig:
             where=str(path),
             hint="give a model.yaml, a checkpoint folder, a .gguf file, an .onnx file or a hub id",
         )
-    if _HUB_ID.match(str(model)):
+    if HUB_ID.match(str(model)):
         return ModelConfig(HubModel(str(model)))
     raise ConfigError(
         "no such file or folder",
@@ -215,9 +161,9 @@ def load_model_config(model: str | Path) -> ModelConfig:
 
 def read_model_config(top: Section, folder: Path) -> ModelConfig:
     """Checks the content of a model.yaml that lies in `folder`."""
-    _refuse_remote_code(top)
+    refuse_remote_code(top)
     top.allow(_KEYS, _IN_QUANTIZE)
-    model = _source(top, folder)
+    model = read_source(top, folder)
     is_onnx = isinstance(model, OnnxFile)
     task = top.choice("task", TASKS, "graph" if is_onnx else "text-generation")
     if (task == "graph") != is_onnx:
@@ -245,8 +191,9 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         inputs=read_constant_inputs(top, is_onnx),
         image_size=_image_size(top),
         samples=top.whole("samples", 1) if "samples" in top else None,
-        tokenizer=_tokenizer(top, model, folder),
-        ignore_tensors=_ignore_tensors(top, model),
+        tokenizer=read_tokenizer(top, model, folder),
+        ignore_tensors=read_ignored(top, model),
+        adapters=read_adapters(top, model, folder),
     )
 
 
@@ -256,53 +203,6 @@ def _longest(model: ModelSource) -> int:
             return default_length(known)
         case HubModel() | OnnxFile():
             return LONGEST
-
-
-def _tokenizer(top: Section, model: ModelSource, folder: Path) -> CheckpointFolder | HubModel | None:
-    """A folder with tokenizer.json, or a hub id."""
-    if "tokenizer" not in top:
-        return None
-    value = top.text("tokenizer")
-    if not isinstance(model, RandomModel):
-        raise top.error(
-            "`tokenizer` belongs to a model that is made from a config",
-            "tokenizer",
-            hint="remove it: a checkpoint brings its own, and an ONNX graph takes tensors",
-        )
-    path = folder / Path(value).expanduser()
-    if path.is_dir():
-        if not (path / "tokenizer.json").is_file():
-            raise top.error(
-                f"no tokenizer.json in {path}",
-                "tokenizer",
-                hint="give the folder of a checkpoint, or save its tokenizer with "
-                "AutoTokenizer.from_pretrained(...).save_pretrained(FOLDER)",
-            )
-        return CheckpointFolder(path)
-    if _HUB_ID.match(value):
-        return HubModel(value)
-    raise top.error(
-        f"no such folder: {path}",
-        "tokenizer",
-        hint="give a folder with tokenizer.json (paths are relative to this file), or a hub id such as org/name",
-    )
-
-
-def _ignore_tensors(top: Section, model: ModelSource) -> tuple[str, ...]:
-    patterns = top.data.get("ignore_tensors", [])
-    if not isinstance(patterns, list) or not all(isinstance(text, str) and text for text in patterns):
-        raise top.error(
-            f"expected a list of texts, found {describe(patterns)}",
-            "ignore_tensors",
-            hint='write `ignore_tensors: ["model.layers.3.*"]`',
-        )
-    if patterns and not isinstance(model, CheckpointFolder | GgufModel | HubModel):
-        raise top.error(
-            "`ignore_tensors` belongs to a checkpoint",
-            "ignore_tensors",
-            hint="remove it: there is no checkpoint",
-        )
-    return tuple(patterns)
 
 
 def _image_size(top: Section) -> tuple[int, int] | None:
@@ -318,71 +218,6 @@ def _image_size(top: Section) -> tuple[int, int] | None:
             hint="write `image_size: 224`, in pixels",
         )
     return whole[0], whole[1]
-
-
-def _source(top: Section, folder: Path) -> ModelSource:
-    value = top.require("model", "model: ./folder")
-    if isinstance(value, Mapping):
-        return _described_source(top.section("model"), folder)
-    if not isinstance(value, str) or not value:
-        raise top.error(f"expected a folder, a hub id or a mapping, found {describe(value)}", "model")
-    path = folder / Path(value).expanduser()
-    if path.is_dir():
-        return CheckpointFolder(_checkpoint(path, top.place("model")))
-    if value.endswith(".onnx"):
-        raise top.error(
-            "an ONNX file is given as a mapping",
-            "model",
-            hint=f"write `model: {{onnx: {value}}}` and `task: graph`",
-        )
-    if value.endswith(".gguf"):
-        return GgufModel(_existing_file(path, top.place("model")))
-    if _HUB_ID.match(value):
-        return HubModel(value)
-    raise top.error(
-        f"no such folder: {path}",
-        "model",
-        hint="paths are relative to this file; a hub id looks like org/name",
-    )
-
-
-def _described_source(section: Section, folder: Path) -> ModelSource:
-    """`{onnx: file}`, `{gguf: file}` or `{config: {...}, seed: 0}`."""
-    _refuse_remote_code(section)
-    own = next((key for key in ("onnx", "gguf") if key in section), None)
-    section.allow((own,) if own else ("config", "seed", "onnx", "gguf"))
-    if "gguf" in section:
-        return GgufModel(_existing_file(folder / section.text("gguf"), section.place("gguf")))
-    if "onnx" in section:
-        return OnnxFile(_existing_file(folder / section.text("onnx"), section.place("onnx")))
-    section.require("config", "config: {model_type: llama}")
-    config = section.section("config")
-    # What is copied out of a config.json may name code of its own: transformers' class is taken all the same.
-    _refuse_remote_code(config, _REMOTE_CODE - {"auto_map"})
-    config.text("model_type")
-    return RandomModel(dict(config.data), section.whole("seed", 0, minimum=0))
-
-
-def _refuse_remote_code(section: Section, keys: Collection[str] = _REMOTE_CODE) -> None:
-    for key in section.data:
-        if key.lower().replace("-", "_").replace(" ", "_") in keys:
-            raise section.error(
-                "code that comes with a checkpoint is never run", key,
-                hint="remove the key; use a model whose type transformers knows",
-            )  # fmt: skip
-
-
-def _checkpoint(folder: Path, where: str) -> Path:
-    check_checkpoint(folder, where, ConfigError)
-    return folder
-
-
-def _existing_file(path: Path, where: str) -> Path:
-    if "\0" in str(path) or not path.is_file():
-        raise ConfigError(
-            f"no such file: {str(path)!r}", where=where, hint="paths are relative to the file that names them"
-        )
-    return path
 
 
 def _max_batch(top: Section, task: str) -> int:

@@ -1,7 +1,8 @@
 """The front end: Hugging Face checkpoints and ONNX files become IR without a weight being loaded.
 
 `load.py` is the way in for transformers: `source.py` finds the model, `trace` makes an ONNX graph of it,
-`checkpoint.py` and `symbolic.py` find out where its weights lie. `onnx_file.py` is the way in for an ONNX file, which
+`checkpoint.py` and `symbolic.py` find out where its weights lie: in the files that `containers.py` reads, plain, as
+`quantized` finds them, or in a file of llama.cpp (`gguf`). `onnx_file.py` is the way in for an ONNX file, which
 `onnx_versions.py` refuses where it is too new: `onnx_inputs.py` fixes sizes and inputs, `onnx_branches.py` takes the
 branches that follow from them, `onnx_upgrade.py` brings older operators up. `onnx_import.py` makes IR of either graph.
 """
@@ -9,9 +10,10 @@ branches that follow from them, `onnx_upgrade.py` brings older operators up. `on
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from partc.config.model import OnnxFile
+from partc.config.sources import OnnxFile
 from partc.pipeline.contract import Progress, no_progress
 from partc.scratch import scratch_for_life
 
@@ -31,8 +33,11 @@ def load_module(config: ModelConfig, *, progress: Progress = no_progress) -> Mod
         return load_onnx_file(config, config.model.path)
     _own_scratch_folder()
     from partc.frontend.load import load_model
+    from partc.frontend.precision import precision_of
 
-    return load_model(config, progress=progress)
+    module = load_model(config, progress=progress)
+    module.info = replace(module.info, quantize=precision_of(config, module.graph))
+    return module
 
 
 def _own_scratch_folder() -> None:

@@ -15,16 +15,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from partc.atomic import write_file
-from partc.config.model import ModelConfig, OnnxFile, RandomModel
+from partc.config.model import ModelConfig
 from partc.config.profiles import user_cache
+from partc.config.sources import OnnxFile, RandomModel
 from partc.errors import ModelError, UserError
 from partc.format.digests import data_digest
 from partc.format.files import PREPROCESSOR_FILES
 from partc.frontend import load_module
 from partc.frontend.folder import model_folder, read_index
+from partc.frontend.precision import precision_of
 from partc.ir.graph import Module
-from partc.ir.quantization import AS_STORED
-from partc.ir.stored_integers import has_stored_integers
 from partc.ir.text import parse_module, print_module
 from partc.pipeline.contract import Progress, no_progress
 from partc.pipeline.versions import code_version
@@ -55,10 +55,7 @@ def load_cached(config: ModelConfig, *, progress: Progress = no_progress) -> Mod
         text = _print(load_module(plain, progress=progress))
         _write(path, text)
         module = _parse(text)  # read back as a kept one is: it cannot differ from a fresh one
-    found = config.quantize
-    if found is None and config.keep_stored and has_stored_integers(module.graph):
-        found = AS_STORED
-    module.info = replace(module.info, quantize=found)
+    module.info = replace(module.info, quantize=precision_of(config, module.graph))
     return module
 
 
@@ -84,6 +81,9 @@ def _key(config: ModelConfig) -> str:
         # Parameters are tied where their tensors are equal, so that values decide, too.
         data["files"] = [
             _stamp(folder / name) for name in sorted({tensor.file for tensor in tensors.values()})
+        ]
+        data["adapters"] = [
+            _stamp(path) for adapter in config.adapters for path in sorted(adapter.folder.iterdir())
         ]
     return data_digest(data)
 

@@ -20,7 +20,9 @@ from transformers.core_model_loading import (
     rename_source_key,
 )
 
+from partc.config.sources import Adapter
 from partc.errors import ModelError
+from partc.frontend.adapters import merge_adapter
 from partc.frontend.equal_tensors import equal_values
 from partc.frontend.source import random_network
 from partc.frontend.symbolic import SymbolicTensor
@@ -56,7 +58,12 @@ class Checkpoint(Weights):
     """
 
     def __init__(
-        self, tensors: Tensors, read: Callable[[Leaf], Array], folder: Path, ignored: Sequence[str] = ()
+        self,
+        tensors: Tensors,
+        read: Callable[[Leaf], Array],
+        folder: Path,
+        ignored: Sequence[str] = (),
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         """Nothing is read yet.
 
@@ -65,7 +72,9 @@ class Checkpoint(Weights):
             read: reads one tensor of its files.
             folder: where the files are.
             ignored: patterns (`fnmatch`) of keys that the user leaves out.
+            adapters: what is merged into the weights, in this order.
         """
+        self._adapters = adapters
         self._tensors = tensors
         self._read = read
         self._folder = folder
@@ -84,6 +93,8 @@ class Checkpoint(Weights):
         located = locate(network, stored)
         for name, keys in located.clashes.items():
             self._refuse_clash(name, keys, stored)
+        for adapter in self._adapters:
+            merge_adapter(network, located.tensors, adapter)
         short = element_type(next(network.parameters())).short
         values = tie_where_equal(
             network, located.tensors, lambda a, b: self._equal(a.expr, b.expr, short), self._folder

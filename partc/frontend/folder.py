@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from partc.config.checkpoint_folder import check_checkpoint
-from partc.config.model import CheckpointFolder, GgufModel, HubModel, ModelSource, OnnxFile, RandomModel
+from partc.config.sources import CheckpointFolder, GgufModel, HubModel, ModelSource, OnnxFile, RandomModel
 from partc.errors import ModelError
 from partc.format.files import PREPROCESSOR_FILES
 from partc.format.first_bytes import check_foreign_json
@@ -90,7 +90,7 @@ def check_folder(folder: Path) -> None:
 
 def notes_about(model: ModelSource) -> list[str]:
     """Remarks for the user about a model that was imported: code of its own that was not used."""
-    if isinstance(model, OnnxFile):
+    if isinstance(model, OnnxFile | GgufModel):
         return []
     if isinstance(model, RandomModel):
         found = ["the config"] if model.config.get("auto_map") else []

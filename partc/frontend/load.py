@@ -21,7 +21,8 @@ from transformers import (
     PretrainedConfig,
 )
 
-from partc.config.model import ModelConfig, OnnxFile
+from partc.config.model import ModelConfig
+from partc.config.sources import OnnxFile
 from partc.errors import ModelError
 from partc.format.tasks import (
     AUDIO_TEXT,
@@ -111,22 +112,22 @@ def open_checkpoint(source: Source, folder: Path, config: ModelConfig) -> Checkp
     stored, read = read_index(folder), open_folder(folder)
     if is_gguf(folder):
         first = GgufFile(folder / next(iter(stored.values())).file)
-        return Checkpoint(tensors_of(first, stored), read, folder, config.ignore_tensors)
+        return Checkpoint(tensors_of(first, stored), read, folder, config.ignore_tensors, config.adapters)
     plain = model_tensors(stored, source.quantized, read, folder)
-    return Checkpoint(lambda network: plain, read, folder, config.ignore_tensors)
+    return Checkpoint(lambda network: plain, read, folder, config.ignore_tensors, config.adapters)
 
 
 def load_network(source: Source, folder: Path, config: ModelConfig, dtype: torch.dtype) -> Any:
     """The model of a folder as transformers runs it, with its weights.
 
-    Those of GGUF files and of quantised checkpoints are what this package reads: transformers wants the library of
-    whoever made them, and has none for some (`partc.ir.encodings` is held against these libraries, bit for bit).
+    Those of GGUF files, of quantised checkpoints and of adapters are what this package reads: transformers wants the
+    library of whoever made them, and has none for some (tests hold each format against its library, bit for bit).
 
     Raises:
         ModelError: it cannot be loaded.
     """
     kind = MODEL_CLASSES[config.task]
-    if source.quantized is None and not is_gguf(folder):
+    if source.quantized is None and not is_gguf(folder) and not config.adapters:
         return kind.from_pretrained(folder, dtype=dtype).eval()
     network = kind.from_config(source.config, dtype=dtype).eval()
     fill(network, open_checkpoint(source, folder, config), open_folder(folder))

@@ -12,7 +12,7 @@ import torch
 from transformers import CONFIG_MAPPING, AutoConfig, PretrainedConfig
 from transformers.utils import logging as transformers_logging
 
-from partc.config.model import CheckpointFolder, GgufModel, HubModel, RandomModel
+from partc.config.sources import CheckpointFolder, GgufModel, HubModel, RandomModel
 from partc.errors import ModelError
 from partc.frontend.folder import check_folder, model_folder
 from partc.frontend.quantized.methods import Quantized, quantized_by
@@ -53,9 +53,10 @@ def _from_mapping(data: dict[str, Any]) -> PretrainedConfig:
     if kind not in CONFIG_MAPPING:
         where = "model.config.model_type"
         raise _foreign(kind, where) if code else _unknown(kind, where)
-    if quantized_by(data, "model.config") is not None:
+    if (quantized := quantized_by(data, "model.config")) is not None:
         raise ModelError(
-            "a model that is made from a config has plain weights, and this config says that they are quantised",
+            "a model that is made from a config has plain weights, and by this one they are quantised by "
+            f"{quantized.method.name}",
             where="model.config: quantization_config",
             hint="remove quantization_config; `quantize: int4` in model.yaml is partc's own",
         )

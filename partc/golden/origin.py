@@ -19,15 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from partc.config.devices import DevicesConfig, load_devices
-from partc.config.model import (
-    CheckpointFolder,
-    GgufModel,
-    HubModel,
-    ModelConfig,
-    OnnxFile,
-    RandomModel,
-    load_model_config,
-)
+from partc.config.model import ModelConfig, load_model_config
+from partc.config.sources import CheckpointFolder, GgufModel, HubModel, OnnxFile, RandomModel
 from partc.differences.mappings import plain
 from partc.format.digests import data_digest, file_digest
 from partc.frontend.folder import model_folder

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
-from partc.config.model import ModelConfig, OnnxFile
+from partc.config.model import ModelConfig
+from partc.config.sources import OnnxFile
 from partc.errors import ModelError
 from partc.verifier.cut_graph import CutGraph
 from partc.verifier.reference import Reference

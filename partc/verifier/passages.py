@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.errors import UserError
 from partc.format.build import Model
 from partc.pipeline.contract import Progress

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile, RandomModel
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder, OnnxFile, RandomModel
 from partc.errors import ModelError, UserError
 from partc.format.tasks import INPUT_IDS, WITH_MEDIA, generates
 from partc.frontend.trace.statements import is_computation

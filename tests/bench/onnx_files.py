@@ -13,7 +13,8 @@ from pathlib import Path
 
 import onnx
 
-from partc.config.model import ModelConfig, OnnxFile, load_model_config
+from partc.config.model import ModelConfig, load_model_config
+from partc.config.sources import OnnxFile
 from partc.errors import PartcError
 from partc.verifier.expectation import Original
 from partc.verifier.inputs import built_in_requests

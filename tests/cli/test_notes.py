@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from partc.config.model import CheckpointFolder, OnnxFile, RandomModel
+from partc.config.sources import CheckpointFolder, OnnxFile, RandomModel
 from partc.frontend.folder import notes_about
 
 CODE = {"auto_map": {"AutoModelForCausalLM": "modeling_phi3.Phi3ForCausalLM"}}

@@ -4,15 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from partc.config.model import (
-    CheckpointFolder,
-    HubModel,
-    ModelConfig,
-    OnnxFile,
-    RandomModel,
-    Workload,
-    load_model_config,
-)
+from partc.config.model import ModelConfig, Workload, load_model_config
+from partc.config.sources import CheckpointFolder, HubModel, OnnxFile, RandomModel
 from partc.errors import ConfigError
 from partc.ir.quantization import Quantization
 
@@ -53,6 +46,7 @@ def test_every_key(folder: Path) -> None:
         "text-classification",
         "bfloat16",
         Quantization("int4", "int4", "int4"),
+        keep_stored=False,
         max_sequence=64,
         max_source=64,
         max_batch=2,
@@ -229,7 +223,7 @@ def test_a_model_of_a_config_may_have_a_tokenizer(folder: Path) -> None:
 
 def test_an_adapter_is_no_model(folder: Path) -> None:
     (folder / "storyteller" / "adapter_config.json").write_text("{}")
-    with pytest.raises(ConfigError, match=r"adapter \(LoRA\)(.|\n)*merge_and_unload"):
+    with pytest.raises(ConfigError, match=r"adapter \(LoRA\)(.|\n)*adapters: \["):
         load(folder, "model: ./storyteller\n")
     with pytest.raises(ConfigError, match=r"adapter \(LoRA\)"):
         load_model_config(folder / "storyteller")

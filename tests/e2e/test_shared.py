@@ -15,7 +15,8 @@ import pytest
 from msgspec import structs
 
 from partc.cli.verdict import verdict
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.errors import BundleError, PlanError
 from partc.format.dims import cut_sizes
 from partc.format.dtypes import Array

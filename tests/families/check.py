@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.format.dtypes import Array
 from partc.frontend.cache import load_cached
 from partc.ir.graph import Constant, Module, Node, Value

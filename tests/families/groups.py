@@ -16,7 +16,8 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.format.dtypes import Array
 from partc.format.plan import SharedStage
 from partc.ir.graph import Module

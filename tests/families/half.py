@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.format.dtypes import as_float32
 from partc.verifier.compare import join_steps, same
 from partc.verifier.reference import TransformersReference

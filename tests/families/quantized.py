@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load_file
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.format.dtypes import Array
 from partc.frontend import load_module
 from partc.ir.graph import Module

@@ -13,7 +13,8 @@ import numpy as np
 import torch
 from transformers import CONFIG_MAPPING
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.frontend.trace.export import MODEL_CLASSES
 from tests.families.answers import TOKENS, Answers, Request, Result, prepare
 from tests.families.ring import DirectRing

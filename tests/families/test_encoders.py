@@ -11,7 +11,8 @@ import pytest
 import torch
 from transformers import CONFIG_MAPPING
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.format.dtypes import Array
 from partc.frontend.trace.export import MODEL_CLASSES
 from partc.pipeline.sharing import SHARES_ALL

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from transformers import CONFIG_MAPPING
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.frontend import load_module
 from partc.frontend.trace.export import MODEL_CLASSES
 from partc.ir.text import parse_module, print_module

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.errors import ModelError
 from partc.format.tasks import IMAGE_TEXT
 from partc.frontend.load import load_model

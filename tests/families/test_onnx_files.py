@@ -16,7 +16,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import DATA_DIR
 
 from partc.cli.main import run
-from partc.config.model import ModelConfig, OnnxFile
+from partc.config.model import ModelConfig
+from partc.config.sources import OnnxFile
 from tests.families.check import compile_ring, devices_file, simplified
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]

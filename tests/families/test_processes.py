@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.verifier.reference import open_reference
 from tests.families.check import (
     MAX_SEQUENCE,

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.errors import ModelError
 from partc.frontend.load import load_model
 from partc.frontend.trace import recurrent

@@ -293,7 +293,7 @@ ODDITIES: dict[str, Oddity] = {
     "two tensors for one parameter": Oddity(
         _copy("model.norm.weight", "norm.weight", lambda tensor: tensor * 2), "has two tensors"
     ),
-    "GPTQ": Oddity(_all(_quantization(quant_method="gptq", bits=4), _tensors(_packed)), "GPTQ.*quantize: int4"),
+    "GPTQ": Oddity(_all(_quantization(quant_method="gptq", bits=4), _tensors(_packed)), "2 groups.*group_size"),
     "AWQ": Oddity(_quantization(quant_method="awq", bits=4, version="gemm"), "AWQ"),
     "compressed-tensors": Oddity(
         _quantization(quant_method="compressed-tensors", format="pack-quantized"), "compressed-tensors"
@@ -303,7 +303,7 @@ ODDITIES: dict[str, Oddity] = {
     "a file of AutoGPTQ beside plain weights": Oddity(_file("quantize_config.json", b'{"bits": 4}'), EQUAL),
     "packed weights, and no word about it": Oddity(_tensors(_packed), "is quantised.*qweight"),
     "float8 weights, and no word about it": Oddity(
-        _tensors(lambda tensors: tensors.update({_HEAD: tensors[_HEAD].to(torch.float8_e4m3fn)})), "F8_E4M3"
+        _tensors(lambda tensors: tensors.update({_HEAD: tensors[_HEAD].to(torch.float8_e4m3fn)})), EQUAL
     ),
     "folder of an adapter": Oddity(
         _file_renamed("config.json", "adapter_config.json"),

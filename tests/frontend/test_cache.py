@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile, RandomModel
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder, OnnxFile, RandomModel
 from partc.frontend import cache
 from partc.frontend.cache import cache_folder, load_cached
 from partc.ir.graph import Module

@@ -12,7 +12,8 @@ from safetensors.torch import load_file, save_file
 from transformers import CONFIG_MAPPING
 
 from partc.bundle.tensors import open_tensors
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.errors import ModelError
 from partc.frontend import load_module
 from partc.frontend.source import open_source

@@ -18,8 +18,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from partc.bundle.tensors import open_tensors
-from partc.config.model import CheckpointFolder, ModelConfig, load_model_config, read_model_config
+from partc.config.model import ModelConfig, load_model_config, read_model_config
 from partc.config.section import Section
+from partc.config.sources import CheckpointFolder
 from partc.errors import UserError
 from partc.frontend.checkpoint import stored_names
 from partc.frontend.load import open_weights

@@ -12,7 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from partc.config.model import ModelConfig, OnnxFile
+from partc.config.model import ModelConfig
+from partc.config.sources import OnnxFile
 from partc.errors import ModelError
 from partc.frontend import load_module
 

@@ -11,7 +11,8 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper
 
-from partc.config.model import ModelConfig, OnnxFile, load_model_config
+from partc.config.model import ModelConfig, load_model_config
+from partc.config.sources import OnnxFile
 from partc.errors import ConfigError, ModelError, UserError
 from partc.frontend import load_module
 from partc.ir.text import parse_module

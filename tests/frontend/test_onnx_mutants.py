@@ -11,7 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from partc.cli.main import run
-from partc.config.model import ModelConfig, OnnxFile
+from partc.config.model import ModelConfig
+from partc.config.sources import OnnxFile
 from partc.errors import ModelError
 from partc.frontend import load_module
 from partc.ir.graph import Constant

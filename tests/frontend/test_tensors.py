@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from partc.config.model import ModelConfig, RandomModel
+from partc.config.model import ModelConfig
+from partc.config.sources import RandomModel
 from partc.errors import ModelError
 
 pytestmark = pytest.mark.hf

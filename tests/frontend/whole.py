@@ -7,7 +7,8 @@ from pathlib import Path
 import yaml
 
 from partc.cli.main import run
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.verifier.check import verify_build
 from partc.verifier.report import Report
 from tests.families.check import devices_file

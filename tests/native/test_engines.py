@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.errors import PartcError
 from partc.format.build import BUILD_FILE, build_json, seal_build
 from partc.format.digests import canonical_json

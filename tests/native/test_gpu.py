@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.errors import PartcError
 from partc.format.gpu_code import OPENCL_FILE
 from partc.format.kernel_plan import KERNELS_FILE

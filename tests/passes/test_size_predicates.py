@@ -11,7 +11,8 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from partc.config.model import ModelConfig, OnnxFile
+from partc.config.model import ModelConfig
+from partc.config.sources import OnnxFile
 from partc.errors import UserError
 from tests.families.check import compile_ring, devices_file, simplified
 

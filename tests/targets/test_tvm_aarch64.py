@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from partc.config.model import CheckpointFolder, ModelConfig
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder
 from partc.format.kernel_plan import KernelFunction
 from partc.ir.quantization import Quantization
 from partc.ir.text import parse_module

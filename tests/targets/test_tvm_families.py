@@ -11,7 +11,8 @@ import numpy as np
 import onnxruntime as ort
 import pytest
 
-from partc.config.model import CheckpointFolder, ModelConfig, OnnxFile
+from partc.config.model import ModelConfig
+from partc.config.sources import CheckpointFolder, OnnxFile
 from partc.verifier.reference import open_reference
 from tests.families.check import (
     MAX_SEQUENCE,

@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from partc.config.model import ModelConfig, RandomModel
+from partc.config.model import ModelConfig
+from partc.config.sources import RandomModel
 from partc.ir.quantization import Quantization
 from partc.verifier.cost import Sums, cost_of_text, log_softmax, perplexity
 from partc.verifier.passages import Passage

@@ -9,7 +9,8 @@ import numpy.typing as npt
 import pytest
 from onnx import helper
 
-from partc.config.model import ModelConfig, OnnxFile
+from partc.config.model import ModelConfig
+from partc.config.sources import OnnxFile
 from partc.verifier.expectation import Original
 from partc.verifier.inputs import StepRequest
 from partc.verifier.onnx_reference import OnnxReference

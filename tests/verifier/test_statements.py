@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from partc.config.model import ModelConfig, RandomModel
+from partc.config.model import ModelConfig
+from partc.config.sources import RandomModel
 from partc.frontend.trace.statements import Computation, Statement, parse_computation
 from partc.verifier.expectation import Original
 from partc.verifier.inputs import StepRequest

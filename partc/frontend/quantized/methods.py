@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +134,8 @@ class Quantized:
 
     method: Method
     settings: Settings
+    is_sure: bool = True
+    """Whether config.json says so; a file beside it may be left over from another checkpoint."""
 
 
 def quantized_by(config: Mapping[str, Any], where: str, folder: Path | None = None) -> Quantized | None:
@@ -149,7 +151,8 @@ def quantized_by(config: Mapping[str, Any], where: str, folder: Path | None = No
     beside = folder / "quantize_config.json" if folder is not None else None
     if beside is not None and beside.is_file():  # as AutoGPTQ saved it
         try:
-            return _known("gptq", json.loads(beside.read_text(encoding="utf-8")), str(beside))
+            found = _known("gptq", json.loads(beside.read_text(encoding="utf-8")), str(beside))
+            return replace(found, is_sure=False)
         except ValueError as error:
             raise ModelError(f"not JSON: {error}", where=str(beside), hint="download it again") from error
     return None

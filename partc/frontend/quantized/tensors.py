@@ -53,7 +53,7 @@ def model_tensors(
                 found[name] = matrix.read(
                     Parts(module, given, quantized.settings, read, folder, matrix.joint)
                 )
-    if not found:
+    if not found and quantized.is_sure:
         raise ModelError(
             f"by its config the checkpoint is quantised by {quantized.method.name}, but no tensor is",
             where=str(folder),

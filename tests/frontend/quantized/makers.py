@@ -10,6 +10,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +226,7 @@ def _tensors(parts: Mapping[str, np.ndarray]) -> Tensors:
 def makers() -> Iterator[tuple[str, Callable[[], Maker]]]:
     """Every way by a name; libraries are loaded when a maker is made."""
     for bits in (2, 3, 4, 8):
-        yield f"gptq-{bits}", lambda bits=bits: gptq(bits, 32, symmetric=True)
+        yield f"gptq-{bits}", partial(gptq, bits, 32, symmetric=True)
     yield "gptq-zeros", lambda: gptq(4, 32, symmetric=False)
     yield "gptq-v2", lambda: gptq(4, 64, symmetric=False, v2=True)
     yield "gptq-rows", lambda: gptq(4, -1, symmetric=False)
@@ -233,7 +234,7 @@ def makers() -> Iterator[tuple[str, Callable[[], Maker]]]:
     yield "gptq-act-order-symmetric", lambda: gptq(4, 32, symmetric=True, act_order=True)
     yield "awq", lambda: awq(32)
     for bits in (2, 3, 4, 5, 6, 8):
-        yield f"compressed-{bits}", lambda bits=bits: compressed(bits, 32, symmetric=True)
+        yield f"compressed-{bits}", partial(compressed, bits, 32, symmetric=True)
     yield "compressed-zeros", lambda: compressed(4, 32, symmetric=False)
     yield "compressed-rows", lambda: compressed(4, None, symmetric=True)
     yield "compressed-int8", lambda: compressed(8, None, symmetric=True, form="int-quantized")

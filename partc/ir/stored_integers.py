@@ -1,0 +1,134 @@
+"""Weights that a checkpoint stores as integers of 4 bits which int4 can hold as they are.
+
+| source | block | as int4 |
+| --- | --- | --- |
+| `rows |> decode(Q4_0)` | 32 | exactly, blocks rearranged |
+| `scaled(block, words |> bits(4) |> cast(i16) |> add(-8), scales)` | 16 … 256 | exactly: symmetric GPTQ and its like |
+
+Rows chosen, joined or cast do not change what they are. Zero points other than 8, permuted inputs and blocks that end
+within a row do: such weights are floats like all others, and may be quantised anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import cast
+
+from partc.ir.graph import Graph, Weight
+from partc.ir.weights import Join, Step, WeightExpr
+
+BITS = 4
+_BLOCKS = (16, 32, 64, 128, 256)
+_Q4_0, _Q4_0_BYTES, _Q4_0_BLOCK = "Q4_0", 18, 32
+_FLOATS = frozenset({"f32", "f16", "bf16"})
+
+
+@dataclass(frozen=True)
+class StoredIntegers:
+    """A matrix [N, K] of integers of 4 bits and their scales, both by rows."""
+
+    data: WeightExpr
+    layout: str
+    """Of the data, and of the scales where they lie in it: `partc.ir.encodings.integers`."""
+    scales: WeightExpr
+    scales_layout: str
+    block: int
+
+    @property
+    def pair(self) -> tuple[WeightExpr, WeightExpr]:
+        """The sources of the data u8[N, blocks, block / 2] and of the scales f32[N, blocks]."""
+        return (
+            Step("integers", (BITS, self.block, self.layout), self.data),
+            Step("factors", (BITS, self.block, self.scales_layout), self.scales),
+        )
+
+    def by_rows(self, change: Callable[[WeightExpr], WeightExpr]) -> StoredIntegers:
+        """The same with what only chooses or orders rows."""
+        return replace(self, data=change(self.data), scales=change(self.scales))
+
+
+def stored_integers(source: WeightExpr | None, columns: int) -> StoredIntegers | None:
+    """The integers of a matrix with so many columns; None where it is not stored so; O(parts)."""
+    found = None if source is None else _found(source, columns)
+    return None if found is None or columns % found.block else found
+
+
+def has_stored_integers(graph: Graph) -> bool:
+    """Whether any matrix of a graph is stored so, seen as it is or turned."""
+    return any(
+        is_stored(value) for node in graph.nodes for value in node.operands if isinstance(value, Weight)
+    )
+
+
+def is_stored(weight: Weight) -> bool:
+    """Whether a weight is such a matrix, as it is or turned."""
+    shape = weight.shape or ()
+    if len(shape) != 2 or weight.source is None:
+        return False
+    rows, columns = (cast("int", size) for size in shape)
+    source = weight.source
+    if isinstance(source, Step) and source.op == "transpose" and source.arguments == (1, 0):
+        source, columns = source.source, rows
+    return stored_integers(source, columns) is not None
+
+
+def _found(source: WeightExpr, columns: int) -> StoredIntegers | None:
+    match source:
+        case Step(op="decode", arguments=("Q4_0",), source=rows):
+            return StoredIntegers(rows, _Q4_0, rows, _Q4_0, _Q4_0_BLOCK)
+        case Join(
+            op="scaled",
+            argument=block,
+            parts=(
+                Step(
+                    op="add",
+                    arguments=(-8,),
+                    source=Step(
+                        op="cast", arguments=("i16",), source=Step(op="bits", arguments=(4,), source=words)
+                    ),
+                ),
+                scales,
+            ),
+        ) if block in _BLOCKS:
+            return StoredIntegers(words, "words", scales, "plain", int(block))
+        case Step(op="cast", arguments=(str(kind),), source=inner) if kind in _FLOATS:
+            return _found(inner, columns)
+        case Step(op="slice", arguments=(0, *_) as arguments, source=inner):
+            found = _found(inner, columns)
+            return found and found.by_rows(lambda rows: Step("slice", tuple(arguments), rows))
+        case Step(
+            op="reshape", arguments=(rows, wide), source=Step(op="slice", arguments=(0, *_)) as inner
+        ) if wide == columns:
+            return _alone(_found(inner, columns), int(rows))
+        case Join(op="concat", argument=0, parts=parts):
+            return _joined([_found(part, columns) for part in parts])
+        case _:
+            return None
+
+
+def _alone(found: StoredIntegers | None, rows: int) -> StoredIntegers | None:
+    """One matrix of a tensor that holds several."""
+    return found and found.by_rows(lambda inner: Step("reshape", (rows, -1), inner))
+
+
+def _joined(parts: list[StoredIntegers | None]) -> StoredIntegers | None:
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts) or len({(part.layout, part.scales_layout, part.block) for part in known}) != 1:
+        return None
+    return replace(
+        known[0],
+        data=Join("concat", 0, tuple(part.data for part in known)),
+        scales=Join("concat", 0, tuple(part.scales for part in known)),
+    )
+
+
+def sliced(source: Step, axis: int, first: int, last: int) -> Step:
+    """Some rows, or some blocks of every row, of one of `StoredIntegers.pair`."""
+    _, block, layout = source.arguments
+    unit = 1
+    if axis == 1 and layout == _Q4_0:
+        unit = _Q4_0_BYTES * int(block) // _Q4_0_BLOCK
+    elif axis == 1 and source.op == "integers":
+        unit = int(block) // 8
+    return Step(source.op, source.arguments, Step("slice", (axis, first * unit, last * unit), source.source))
