@@ -97,7 +97,7 @@ ModelSource = CheckpointFolder | GgufModel | HubModel | RandomModel | OnnxFile
 
 
 def read_source(top: Section, folder: Path) -> ModelSource:
-    """The value of `model`, in a file that lies in `folder`; raises ConfigError where it names nothing that is there."""
+    """The value of `model` in a file of `folder`; raises ConfigError where it names nothing that is there."""
     value = top.require("model", "model: ./folder")
     if isinstance(value, Mapping):
         return _described_source(top.section("model"), folder)

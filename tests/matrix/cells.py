@@ -9,18 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from partc.balance.artifacts import read_artifacts
 from partc.balance.by_hand import change_to
 from partc.cli.main import run
+from partc.config.model import load_model_config
 from partc.config.placement import Range
+from partc.config.sources import RandomModel
 from partc.format.dtypes import Array
 from partc.format.role import device_folders, source_role
+from partc.frontend.source import random_network
 from partc.planner.model.stages import devices_of
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.placing import Placing
 from partc.runtime.client.request import Request
+from tests.frontend.quantized.makers import gptq, quantise_folder
 from tests.matrix.axes import Cell
 from tests.native.compiled import native_runner
 
@@ -66,12 +71,33 @@ def _model(kind: str, folder: Path) -> str:
     return f"model: {{config: {{{_CONFIGS[kind]}}}, seed: 4}}\ntask: {task}\nmax_sequence: 48\n{tokens}"
 
 
+def _of_gptq(text: str, folder: Path) -> str:
+    """The text of a model.yaml for the same model, quantised by GPTQ; what it names is saved first."""
+    checkpoint = folder / "checkpoint"
+    if not checkpoint.is_dir():
+        config = load_model_config(_written(folder / "plain.yaml", text))
+        assert isinstance(config.model, RandomModel)
+        made = random_network({"config": dict(config.model.config), "seed": 4}, config.task, torch.float32)
+        made.save_pretrained(checkpoint)
+    quantise_folder(checkpoint, folder / "quantised", gptq(4, 32, symmetric=True))
+    lines = text.splitlines(keepends=True)
+    return "".join(
+        [f"model: {folder / 'quantised'}\n", *(line for line in lines if not line.startswith("model:"))]
+    )
+
+
+def _written(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
 def _weights(cell: Cell) -> str:
+    is_kept = cell["weights"].startswith(("int", "stored"))
     if cell["cache"] == "int8":
-        weights = f"weights: {cell['weights']}, " if cell["weights"].startswith("int") else ""
+        weights = f"weights: {cell['weights']}, " if is_kept else ""
         quantize = f"quantize: {{{weights}cache: int8}}\n"
     else:
-        quantize = f"quantize: {cell['weights']}\n" if cell["weights"].startswith("int") else ""
+        quantize = f"quantize: {cell['weights']}\n" if is_kept else ""
     return quantize + ("dtype: float16\n" if cell["weights"] == "float16" else "")
 
 
@@ -95,7 +121,10 @@ _STRATEGY = {"one": "optimal", "chain": "even", "returns": "optimal", "group": "
 def compiled(cell: Cell, folder: Path) -> int:
     """Compile a cell into `folder`/build; the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "model.yaml").write_text(_model(cell["model"], folder) + _weights(cell))
+    text = _model(cell["model"], folder)
+    if cell["weights"] == "stored":
+        text = _of_gptq(text, folder)
+    (folder / "model.yaml").write_text(text + _weights(cell))
     (folder / "devices.yaml").write_text(_devices(cell))
     files = [str(folder / "model.yaml"), "--target", str(folder / "devices.yaml")]
     return run(["compile", *files, "--strategy", _STRATEGY[cell["split"]], "-o", str(folder / "build")])

@@ -71,11 +71,12 @@ def config_of(file: GgufFile) -> Config:
     row = architecture_of(file)
     config: Config = {"model_type": row.model_type, "vocab_size": _rows(file, "token_embd.weight")}
     config.update(row.fixed)
-    prefix = f"{file.metadata['general.architecture']}."
+    prefix = _prefix(file)
     for key, setting in {**(_COMMON if row.has_common else {}), **row.keys}.items():
         value = file.metadata.get(prefix + key)
         if value is not None:
             config[setting] = _only(value, prefix + key, file)
+    _check_sizes(config, row, file)
     names = set(file.names())
     config.update({setting: tensor in names for setting, tensor in row.flags.items()})
     config["tie_word_embeddings"] = "output.weight" not in names
@@ -83,7 +84,7 @@ def config_of(file: GgufFile) -> Config:
         config["sliding_window"] = None
     _rotate(config, file, prefix)
     for key, setting in (("bos", "bos_token_id"), ("eos", "eos_token_id"), ("padding", "pad_token_id")):
-        token = file.metadata.get(f"tokenizer.ggml.{key}_token_id")
+        token = file.number(f"tokenizer.ggml.{key}_token_id")
         config[setting] = token if token is not None and token < config["vocab_size"] else None
     row.finish(config, file)
     config["architectures"] = [_causal_class(row.model_type)]
@@ -96,7 +97,7 @@ def architecture_of(file: GgufFile) -> Architecture:
     Raises:
         ModelError: there is none.
     """
-    name = str(file.metadata.get("general.architecture"))
+    name = str(file.text("general.architecture"))
     if name == "llama" and file.metadata.get("llama.expert_count"):
         name = "mixtral"
     if name not in ARCHITECTURES:
@@ -106,6 +107,29 @@ def architecture_of(file: GgufFile) -> Architecture:
             hint=f"give the checkpoint in safetensors; known: {', '.join(ARCHITECTURES)}",
         )
     return ARCHITECTURES[name]
+
+
+def _prefix(file: GgufFile) -> str:
+    """What keys of the architecture begin with."""
+    return f"{file.metadata['general.architecture']}."
+
+
+_SIZES = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+_SIZES_OF_GPT2 = ("n_layer", "n_embd", "n_head")
+
+
+def _check_sizes(config: Config, row: Architecture, file: GgufFile) -> None:
+    """Refuse a header that lacks a size without which there is no model, or has numbers that are none."""
+    for name in _SIZES if row.has_common else _SIZES_OF_GPT2:
+        if type(config.get(name)) is not int or config[name] <= 0:
+            raise ModelError(
+                f"its header does not say {name}", where=str(file.path), hint="download it again"
+            )
+    for name in {*row.keys.values(), *_COMMON.values()} & config.keys():
+        if not isinstance(config[name], int | float):
+            raise ModelError(
+                f"{name} of its header is no number", where=str(file.path), hint="download it again"
+            )
 
 
 def _causal_class(model_type: str) -> str:
@@ -133,8 +157,8 @@ def _only(value: Any, key: str, file: GgufFile) -> Any:
 
 def _rotate(config: Config, file: GgufFile, prefix: str) -> None:
     """Set the parameters of rotary positions."""
-    get = file.metadata.get
-    theta, kind = get(f"{prefix}rope.freq_base"), get(f"{prefix}rope.scaling.type")
+    get = file.number
+    theta, kind = get(f"{prefix}rope.freq_base"), file.text(f"{prefix}rope.scaling.type")
     found: Config = {"rope_type": "default"}
     factor = get(f"{prefix}rope.scaling.factor")
     names = set(file.names())
@@ -181,7 +205,7 @@ def _llama3(file: GgufFile) -> Config:
     these factors (Llama 3.1: 8, 3.2: 32, both 1, 4 and 8192).
     """
     stored = file.read("rope_freqs.weight").astype(np.float64).reshape(-1)
-    theta = float(file.metadata.get("llama.rope.freq_base", 10000.0))
+    theta = file.number("llama.rope.freq_base") or 10000.0
     factor = float(str(np.float32(stored.max())))
     for original in (8192, 4096, 16384, 32768):
         made = _llama3_factors(theta, len(stored), factor, original)
@@ -209,9 +233,8 @@ def _llama3_factors(theta: float, many: int, factor: float, original: int) -> An
 
 def _partial(config: Config, file: GgufFile) -> None:
     """The part of a head that is rotated."""
-    prefix = f"{file.metadata['general.architecture']}."
     width = config["hidden_size"] // config["num_attention_heads"]
-    turned = file.metadata.get(f"{prefix}rope.dimension_count", width)
+    turned = file.number(f"{_prefix(file)}rope.dimension_count") or width
     config.setdefault("rope_parameters", {"rope_type": "default", "rope_theta": 10000.0})
     config["rope_parameters"]["partial_rotary_factor"] = turned / width
 
@@ -219,14 +242,18 @@ def _partial(config: Config, file: GgufFile) -> None:
 def _gemma2(config: Config, file: GgufFile) -> None:
     """The file has no key for the scale of queries: llama.cpp takes the head's width, but for the model of 27B."""
     wide = config["hidden_size"] // config["num_attention_heads"]
-    config["query_pre_attn_scalar"] = wide if config["num_hidden_layers"] == 46 else config["head_dim"]
+    config["query_pre_attn_scalar"] = (
+        wide if config["num_hidden_layers"] == 46 else config.get("head_dim", wide)
+    )
 
 
 def _gemma3(config: Config, file: GgufFile) -> None:
     """As in gemma 2; layers with a window have a rotation of their own, which is not scaled."""
     wide = config["hidden_size"] // config["num_attention_heads"]
-    config["query_pre_attn_scalar"] = wide if config["num_hidden_layers"] == 62 else config["head_dim"]
-    local = file.metadata.get("gemma3.rope.freq_base_swa", 10000.0)
+    config["query_pre_attn_scalar"] = (
+        wide if config["num_hidden_layers"] == 62 else config.get("head_dim", wide)
+    )
+    local = file.number("gemma3.rope.freq_base_swa") or 10000.0
     full = config.get("rope_parameters", {"rope_type": "default", "rope_theta": 1000000.0})
     config["rope_parameters"] = {
         "full_attention": full,
@@ -239,11 +266,11 @@ def _mixtral(config: Config, file: GgufFile) -> None:
 
 
 def _gpt_oss(config: Config, file: GgufFile) -> None:
-    config["rope_parameters"]["truncate"] = False
+    config.setdefault("rope_parameters", {"rope_type": "default"})["truncate"] = False
 
 
 def _gpt2(config: Config, file: GgufFile) -> None:
-    config["n_ctx"] = config["n_positions"]
+    config["n_ctx"] = config.get("n_positions", 1024)
 
 
 def _cohere(config: Config, file: GgufFile) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from partc.errors import ModelError
 from partc.format.gguf import GgufHeader
@@ -23,6 +24,28 @@ class GgufFile:
         self.metadata = header.metadata
         """Key → value: numbers, texts, lists of them."""
         self._entries = header.entries
+
+    def number(self, key: str) -> float | None:
+        """A number of the header; None where there is none of that name.
+
+        Raises:
+            ModelError: it is something else.
+        """
+        found: float | None = self._fact(key, (int, float), "a number")
+        return found
+
+    def text(self, key: str) -> str | None:
+        """A text of the header; see `number`."""
+        found: str | None = self._fact(key, str, "a text")
+        return found
+
+    def _fact(self, key: str, kinds: Any, what: str) -> Any:
+        value = self.metadata.get(key)
+        if value is None or (isinstance(value, kinds) and not isinstance(value, bool)):
+            return value
+        raise ModelError(
+            f"{key} of its header should be {what}", where=str(self.path), hint="download it again"
+        )
 
     def names(self) -> list[str]:
         """The names of all tensors."""

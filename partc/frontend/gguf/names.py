@@ -39,8 +39,8 @@ def tensors_of(
     `stored` has those of all parts of a split file; `file` is the first, which has the metadata.
     """
     row = architecture_of(file)
-    layers = int(file.metadata[f"{file.metadata['general.architecture']}.block_count"])
-    name_of = _names(str(file.metadata["general.architecture"]), layers)
+    architecture = str(file.text("general.architecture"))
+    name_of = _names(architecture, int(file.number(f"{architecture}.block_count") or 0))
 
     def find(network: PreTrainedModel) -> dict[str, SymbolicTensor]:
         found: dict[str, SymbolicTensor] = {}

@@ -109,10 +109,15 @@ def tokenizer_files(file: GgufFile) -> dict[str, Any]:
     Raises:
         ModelError: it has one of a kind that is not read, or one that is damaged.
     """
-    get = file.metadata.get
-    kind, tokens = get("tokenizer.ggml.model"), get("tokenizer.ggml.tokens")
+    get, kind, tokens = (
+        file.metadata.get,
+        file.text("tokenizer.ggml.model"),
+        file.metadata.get("tokenizer.ggml.tokens"),
+    )
     if kind in (None, "none", "no_vocab") or not isinstance(tokens, list):
         return {}
+    if not all(isinstance(token, str) for token in tokens):
+        raise ModelError("its tokens are no texts", where=str(file.path), hint="download it again")
     if kind not in _MODELS:
         raise ModelError(
             f"its tokenizer is of the kind {kind!r}, which partc does not read",
@@ -216,7 +221,8 @@ def _of_bytes(file: GgufFile, tokens: Sequence[str], types: Sequence[int]) -> di
             where=str(file.path),
             hint="put the tokenizer.json of the model and its config.json beside the file, and give that folder",
         )
-    merges = [str(pair).split(" ", 1) for pair in file.metadata.get("tokenizer.ggml.merges", [])]
+    stored = file.metadata.get("tokenizer.ggml.merges", [])
+    merges = [str(pair).split(" ", 1) for pair in stored] if isinstance(stored, list) else []
     vocabulary = {token: index for index, token in enumerate(tokens)}
     if any(len(pair) != 2 or "".join(pair) not in vocabulary for pair in merges):
         raise ModelError(
@@ -239,7 +245,7 @@ def _of_bytes(file: GgufFile, tokens: Sequence[str], types: Sequence[int]) -> di
 def _of_pieces(file: GgufFile, tokens: Sequence[str], types: Sequence[int]) -> dict[str, Any]:
     """SentencePiece's BPE: of all neighbours those are merged first whose piece has the best score."""
     scores = file.metadata.get("tokenizer.ggml.scores", [])
-    if len(scores) != len(tokens):
+    if not isinstance(scores, list) or len(scores) != len(tokens):
         raise ModelError("its tokenizer has no scores", where=str(file.path), hint="download it again")
     vocabulary = {token: index for index, token in enumerate(tokens)}
     pieces = {

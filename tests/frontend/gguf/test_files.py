@@ -128,8 +128,8 @@ def _write_gemma(network: Any, architecture: str, like: Path, file: Path) -> Non
         writer.add_final_logit_softcapping(30.0)
     if architecture == "gemma3":
         writer.add_rope_freq_base(1e6)
-    kind = next(kind for kind, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
-    names = gguf.get_tensor_name_map(kind, 2)
+    model = next(model for model, name in gguf.MODEL_ARCH_NAMES.items() if name == architecture)
+    names = gguf.get_tensor_name_map(model, 2)
     for key, value in network.state_dict().items():
         name = names.get_name(key, try_suffixes=(".weight",))
         if name is not None and key != "lm_head.weight":

@@ -7,6 +7,7 @@ else from integers, zero points and scales before they are packed.
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ Tensors = dict[str, torch.Tensor]
 Parts = tuple[Tensors, torch.Tensor]
 """What is stored of a matrix, by the end of its name, and its floats."""
 _RNG_SEED = 7
+_LAYER = re.compile(r"\.(layers?|block)\.\d+\..*(?<!bias)\.weight$")
+"""Matrices of layers, but for tables of biases of attention."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,7 @@ def quantise_folder(plain: Path, folder: Path, maker: Maker) -> Tensors:
     stored: Tensors = {}
     floats: Tensors = {}
     for name, tensor in load_file(plain / "model.safetensors").items():
-        if tensor.ndim != 2 or ".layers." not in name:
+        if tensor.ndim != 2 or not _LAYER.search(name) or tensor.shape[1] % 32 or tensor.shape[0] % 8:
             stored[name] = floats[name] = tensor.clone()
             continue
         parts, floats[name] = maker.make(rng, *tensor.shape)
