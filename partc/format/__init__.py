@@ -8,6 +8,7 @@ address            HOST:PORT, and what is wrong with one
 json_text          the one reader of JSON, which is strict
 digests            SHA-256 of files and of data, canonical JSON
 safetensors        reader and writer of weight files
+gguf               reader of the headers of llama.cpp's files
 tasks, media       purposes of models, by the names of the hub; names of the tensors of a picture or a sound
 program, program_text, program_rules    instructions; their text; the checker
 build, build_rules    what a compile made and a re-plan cannot change: build.json; its checks

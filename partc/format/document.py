@@ -209,7 +209,12 @@ SCHEMAS: Mapping[str, type[Struct]] = {
 
 def documented(text: str) -> str:
     """A document with all of its tables as they should be."""
-    for name, table in TABLES.items():
+    return replace_tables(text, TABLES)
+
+
+def replace_tables(text: str, tables: Mapping[str, Callable[[], str]]) -> str:
+    """A text with each table, by its name in the comments, as it is written now."""
+    for name, table in tables.items():
         begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
         content = f"{begin}\n{table()}\n{end}"
         text = re.sub(f"{re.escape(begin)}.*?{re.escape(end)}", lambda _, c=content: c, text, flags=re.DOTALL)  # type: ignore[misc]

@@ -21,6 +21,8 @@ from partc.ir.weights import Join, Step, WeightExpr
 BITS = 4
 _BLOCKS = (16, 32, 64, 128, 256)
 _Q4_0, _Q4_0_BYTES, _Q4_0_BLOCK = "Q4_0", 18, 32
+KEPT_BLOCKS = frozenset({_Q4_0})
+"""Formats of GGUF's blocks that int4 holds."""
 _FLOATS = frozenset({"f32", "f16", "bf16"})
 
 

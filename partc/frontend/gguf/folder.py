@@ -1,18 +1,17 @@
 """A GGUF file as a checkpoint folder: config.json and tokenizer beside links to its parts, kept in the user's cache.
 
 The folder's name is a hash of the file's place, size and times, and of the code that makes the folder: a file that
-changes gets another one. It appears with one rename, whole.
+changes gets another one. config.json is written last: a folder that has it is whole.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import shutil
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from partc.atomic import write_file
 from partc.config.profiles import user_cache
 from partc.errors import ModelError
 from partc.format.digests import data_digest
@@ -22,6 +21,7 @@ from partc.frontend.gguf.tokenizer import tokenizer_files
 from partc.pipeline.versions import code_version
 
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
+_LAST = "config.json"
 
 
 def parts_of(path: Path) -> list[Path]:
@@ -62,22 +62,18 @@ def gguf_folder(path: Path) -> Path:
         stamps.append((str(part.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns))
     key = data_digest({"code": code_version("partc.frontend.gguf"), "files": stamps})[:24]
     folder = user_cache() / "gguf" / key
-    if not folder.is_dir():
+    if not (folder / _LAST).is_file():
         _make(folder, parts)
     return folder
 
 
 def _make(folder: Path, parts: list[Path]) -> None:
+    """Write the files of a folder; processes that do so at once write the same."""
     file = GgufFile(parts[0])
-    contents = {"config.json": config_of(file), **tokenizer_files(file)}
-    folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix="."))
-    try:
-        for name, content in contents.items():
-            (made / name).write_text(json.dumps(content, ensure_ascii=False, indent=1), encoding="utf-8")
-        for part in parts:
-            (made / part.name).symlink_to(part.resolve())
-        with suppress(OSError):  # another process was first
-            made.rename(folder)
-    finally:
-        shutil.rmtree(made, ignore_errors=True)
+    contents = {**tokenizer_files(file), _LAST: config_of(file)}
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    for part in parts:
+        with suppress(FileExistsError):
+            (folder / part.name).symlink_to(part.resolve())
+    for name, content in contents.items():
+        write_file(folder / name, json.dumps(content, ensure_ascii=False, indent=1))

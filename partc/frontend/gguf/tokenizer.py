@@ -52,7 +52,7 @@ class _Split:
     normalizer: str | None = None
 
 
-_SPLITS: Mapping[str, _Split] = {
+SPLITS: Mapping[str, _Split] = {
     **dict.fromkeys(
         ("llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"),
         _Split((_LLAMA3,), keeps_words=True, begins=True),
@@ -214,7 +214,7 @@ def _bpe(vocabulary: Mapping[str, int], merges: Sequence[Sequence[str]], **optio
 
 def _of_bytes(file: GgufFile, tokens: Sequence[str], types: Sequence[int]) -> dict[str, Any]:
     name = file.metadata.get("tokenizer.ggml.pre")
-    split = _SPLITS.get(str(name))
+    split = SPLITS.get(str(name))
     if split is None:
         raise ModelError(
             f"its tokenizer splits texts as {name!r} (tokenizer.ggml.pre), which partc does not know",

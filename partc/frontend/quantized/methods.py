@@ -52,6 +52,10 @@ class Method:
     name: str
     """As people call it."""
     matrices: tuple[Matrix, ...]
+    reads: str
+    """What of it is read, for the manual."""
+    kept: str = "floats"
+    """Which of its integers stay as they are, for the manual."""
     unused: tuple[str, ...] = ()
     """Parts that say how activations are rounded, which stay floats here."""
     refuse: Callable[[Settings], str | None] = lambda settings: None
@@ -103,26 +107,55 @@ _SCALES_OF_ACTIVATIONS = (
     "v_scale",
 )
 METHODS: Mapping[str, Method] = {
-    "gptq": Method("GPTQ", (Matrix(frozenset({"qweight"}), gptq.PARTS, gptq.weight),), refuse=_gptq),
-    "awq": Method("AWQ", (Matrix(frozenset({"qweight"}), awq.PARTS, awq.weight),), refuse=_awq),
+    "gptq": Method(
+        "GPTQ",
+        (Matrix(frozenset({"qweight"}), gptq.PARTS, gptq.weight),),
+        "2, 3, 4 and 8 bits, groups or whole rows, zero points, act order; `checkpoint_format: gptq`, `gptq_v2`",
+        "4 bits, symmetric, groups of 32, 64 or 128, inputs in order",
+        refuse=_gptq,
+    ),
+    "awq": Method(
+        "AWQ",
+        (Matrix(frozenset({"qweight"}), awq.PARTS, awq.weight),),
+        "4 bits, `version: gemm`",
+        refuse=_awq,
+    ),
     "compressed-tensors": Method(
         "compressed-tensors",
         (
             Matrix(frozenset({"weight_packed"}), compressed.PACKED, compressed.packed_weight),
             Matrix(frozenset({"weight_scale"}), compressed.PLAIN, compressed.plain_weight),
         ),
+        "`pack-quantized` of 2 to 8 bits, `int-quantized`, `float-quantized`, `naive-quantized`; groups, rows or whole "
+        "matrices, zero points, permuted inputs",
+        "4 bits, symmetric, groups of 16 to 256",
         _SCALES_OF_ACTIVATIONS,
         _compressed,
     ),
-    "fp8": Method("float8 (fp8)", (_FLOAT8,), _SCALES_OF_ACTIVATIONS),
-    "fbgemm_fp8": Method("float8 (fbgemm_fp8)", (_FLOAT8,), ("input_scale_ub", *_SCALES_OF_ACTIVATIONS)),
-    "modelopt": Method("ModelOpt", (_FLOAT8,), _SCALES_OF_ACTIVATIONS, _modelopt),
+    "fp8": Method(
+        "float8 (fp8)",
+        (_FLOAT8,),
+        "E4M3 with scales of blocks, rows or matrices",
+        unused=_SCALES_OF_ACTIVATIONS,
+    ),
+    "fbgemm_fp8": Method(
+        "float8 (fbgemm_fp8)",
+        (_FLOAT8,),
+        "E4M3 with scales of rows",
+        unused=("input_scale_ub", *_SCALES_OF_ACTIVATIONS),
+    ),
+    "modelopt": Method(
+        "ModelOpt", (_FLOAT8,), "`quant_algo: FP8`", unused=_SCALES_OF_ACTIVATIONS, refuse=_modelopt
+    ),
     "mxfp4": Method(
-        "MXFP4", (Matrix(frozenset({"blocks"}), mxfp4.PARTS, mxfp4.weight, joint="_", result=""),)
+        "MXFP4",
+        (Matrix(frozenset({"blocks"}), mxfp4.PARTS, mxfp4.weight, joint="_", result=""),),
+        "the experts of gpt-oss",
     ),
     "bitsandbytes": Method(
         "bitsandbytes",
         (Matrix(frozenset({"weight.absmax", "SCB"}), bitsandbytes.PARTS, bitsandbytes.weight),),
+        "NF4 and FP4, scales quantised again or not; int8 (`SCB`)",
     ),
 }
 """Methods of `quantization_config` that are read."""
