@@ -52,7 +52,7 @@ class StoredIntegers:
 
 def stored_integers(source: WeightExpr | None, columns: int) -> StoredIntegers | None:
     """The integers of a matrix with so many columns; None where it is not stored so; O(parts)."""
-    found = None if source is None else _found(source, columns)
+    found = None if source is None else _found(source)
     return None if found is None or columns % found.block else found
 
 
@@ -64,18 +64,23 @@ def has_stored_integers(graph: Graph) -> bool:
 
 
 def is_stored(weight: Weight) -> bool:
-    """Whether a weight is such a matrix, as it is or turned."""
-    shape = weight.shape or ()
-    if len(shape) != 2 or weight.source is None:
+    """Whether a weight is such a matrix, as it is or turned, or experts each of which is one."""
+    sizes = [cast("int", size) for size in weight.shape or ()]
+    if weight.source is None:
         return False
-    rows, columns = (cast("int", size) for size in shape)
-    source = weight.source
+    if len(sizes) == 3 and isinstance(weight.source, Join) and weight.source.op == "stack":
+        return all(_is_matrix(part, sizes[1], sizes[2]) for part in weight.source.parts)
+    return len(sizes) == 2 and _is_matrix(weight.source, *sizes)
+
+
+def _is_matrix(source: WeightExpr, rows: int, columns: int) -> bool:
+    """Whether a matrix of that shape is stored so, as it is or turned."""
     if isinstance(source, Step) and source.op == "transpose" and source.arguments == (1, 0):
         source, columns = source.source, rows
     return stored_integers(source, columns) is not None
 
 
-def _found(source: WeightExpr, columns: int) -> StoredIntegers | None:
+def _found(source: WeightExpr) -> StoredIntegers | None:
     match source:
         case Step(op="decode", arguments=("Q4_0",), source=rows):
             return StoredIntegers(rows, _Q4_0, rows, _Q4_0, _Q4_0_BLOCK)
@@ -95,23 +100,14 @@ def _found(source: WeightExpr, columns: int) -> StoredIntegers | None:
         ) if block in _BLOCKS:
             return StoredIntegers(words, "words", scales, "plain", int(block))
         case Step(op="cast", arguments=(str(kind),), source=inner) if kind in _FLOATS:
-            return _found(inner, columns)
+            return _found(inner)
         case Step(op="slice", arguments=(0, *_) as arguments, source=inner):
-            found = _found(inner, columns)
+            found = _found(inner)
             return found and found.by_rows(lambda rows: Step("slice", tuple(arguments), rows))
-        case Step(
-            op="reshape", arguments=(rows, wide), source=Step(op="slice", arguments=(0, *_)) as inner
-        ) if wide == columns:
-            return _alone(_found(inner, columns), int(rows))
         case Join(op="concat", argument=0, parts=parts):
-            return _joined([_found(part, columns) for part in parts])
+            return _joined([_found(part) for part in parts])
         case _:
             return None
-
-
-def _alone(found: StoredIntegers | None, rows: int) -> StoredIntegers | None:
-    """One matrix of a tensor that holds several."""
-    return found and found.by_rows(lambda inner: Step("reshape", (rows, -1), inner))
 
 
 def _joined(parts: list[StoredIntegers | None]) -> StoredIntegers | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 
 from transformers import PreTrainedModel
@@ -128,16 +129,37 @@ def _experts(
     if not all(key in stored for key in keys):
         return None
     used.update(keys)
-    tensors = [_decoded(key, stored[key]) for key in keys]
     interleaved = row.model_type == "gpt_oss"
-    whole = tensors[0] if len(tensors) == 1 else _gate_and_up(*tensors, interleaved=interleaved)
-    return whole.transpose(1, 2) if interleaved and end == "weight" else whole
+    experts = [
+        _expert([(key, stored[key]) for key in keys], index, interleaved)
+        for index in range(_count(stored, keys))
+    ]
+    if interleaved and end == "weight":
+        experts = [expert.T for expert in experts]
+    source = Join("stack", 0, tuple(expert.expr for expert in experts))
+    return SymbolicTensor(source, (len(experts), *experts[0].shape), experts[0].dtype)
 
 
-def _gate_and_up(gate: SymbolicTensor, up: SymbolicTensor, *, interleaved: bool) -> SymbolicTensor:
-    """Both in one tensor: one behind the other, or row by row in turns."""
-    experts, rows, *width = gate.shape
-    shape = (experts, 2 * rows, *width)
+def _count(stored: Mapping[str, StoredTensor], keys: list[str]) -> int:
+    """The number of experts, of which every layer has one at least."""
+    return max(1, min(stored[key].shape[0] for key in keys))
+
+
+def _expert(parts: list[tuple[str, StoredTensor]], index: int, interleaved: bool) -> SymbolicTensor:
+    """What one expert has in a parameter: its gate and what goes up, one behind the other or row by row in turns."""
+    own = [_alone(Leaf(tensor.file, key), tensor, index) for key, tensor in parts]
+    if len(own) == 1:
+        return own[0]
+    gate, up = own
+    rows, *width = gate.shape
     if not interleaved:
-        return SymbolicTensor(Join("concat", 1, (gate.expr, up.expr)), shape, gate.dtype)
-    return SymbolicTensor(Step("reshape", shape, Join("stack", 2, (gate.expr, up.expr))), shape, gate.dtype)
+        return SymbolicTensor(Join("concat", 0, (gate.expr, up.expr)), (2 * rows, *width), gate.dtype)
+    turns = Join("stack", 1, (gate.expr, up.expr))
+    return SymbolicTensor(Step("reshape", (2 * rows, *width), turns), (2 * rows, *width), gate.dtype)
+
+
+def _alone(leaf: Leaf, stored: StoredTensor, index: int) -> SymbolicTensor:
+    """The matrix, or the biases, of one expert."""
+    shape = stored.shape[1:]
+    rows = Step("reshape", shape, Step("slice", (0, index, index + 1), leaf))
+    return _of(rows, replace(stored, shape=shape))

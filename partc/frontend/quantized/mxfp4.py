@@ -6,9 +6,9 @@ of two; together they are the parameter X [E, K, N], turned.
 
 from __future__ import annotations
 
-from partc.frontend.quantized.parts import Parts
+from partc.frontend.quantized.parts import Parts, turned
 from partc.frontend.symbolic import SymbolicTensor
-from partc.ir.weights import Join, Leaf, Step
+from partc.ir.weights import Join, Leaf, Step, WeightExpr
 
 PARTS = ("blocks", "scales")
 _BLOCK = 32
@@ -21,7 +21,7 @@ def weight(parts: Parts) -> SymbolicTensor:
         ModelError: the parts do not fit together, or a scale is no number.
     """
     blocks, scales = parts.shape("blocks"), parts.shape("scales")
-    if len(scales) != 3 or blocks != (*scales, _BLOCK // 2):
+    if len(scales) != 3 or not scales[0] or blocks != (*scales, _BLOCK // 2):
         raise parts.error("has blocks and scales that do not fit together")
     if int(parts.values("scales").max(initial=0)) == 255:
         raise parts.error(
@@ -30,6 +30,13 @@ def weight(parts: Parts) -> SymbolicTensor:
     experts, rows, many = scales
     stored = Leaf(parts.tensor("blocks").file, parts.key("blocks"))
     powers = Leaf(parts.tensor("scales").file, parts.key("scales"))
-    data = Step("codes", ("e2m1",), Step("reshape", (experts, rows, many * _BLOCK // 2), stored))
-    whole = Join("scaled", _BLOCK, (data, Step("float8", ("e8m0",), powers)))
-    return SymbolicTensor(Step("transpose", (0, 2, 1), whole), (experts, many * _BLOCK, rows), "f32")
+
+    def expert(index: int) -> WeightExpr:
+        own = (0, index, index + 1)
+        data = Step("reshape", (rows, many * _BLOCK // 2), Step("slice", own, stored))
+        scale = Step("reshape", (rows, many), Step("slice", own, powers))
+        matrix = Join("scaled", _BLOCK, (Step("codes", ("e2m1",), data), Step("float8", ("e8m0",), scale)))
+        return turned(matrix)
+
+    whole = Join("stack", 0, tuple(expert(index) for index in range(experts)))
+    return SymbolicTensor(whole, (experts, many * _BLOCK, rows), "f32")
