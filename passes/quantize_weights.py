@@ -151,6 +151,7 @@ class _Form:
     scales: WeightExpr
     rows: int
     columns: int
+    offsets: WeightExpr | None = None
 
     @property
     def attributes(self) -> dict[str, Attribute]:
@@ -172,16 +173,18 @@ class _Writer:
         matrix = cast("Weight", node.inputs[0 if is_lookup else 1])
         turned = not is_lookup and (node.op == "MatMul" or not node.attributes.get("transB"))
         form = self._form(matrix, precision, turned=turned)
-        if form is None:
+        if form is None or (is_lookup and form.offsets is not None):
             return iter([node])
         return self._lookup(node, matrix, form) if is_lookup else self._product(node, matrix, form)
 
     def _product(self, node: Node, matrix: Weight, form: _Form) -> Iterator[Node]:
         x, _, *bias = node.inputs
-        data, scales = self._pair(matrix, form)
+        stored: list[Value | None] = [*self._pair(matrix, form)]
+        if form.offsets is not None:
+            stored.append(self._offsets(matrix, form))
         output = node.outputs[0]
         product = replace(output, name=self._names.fresh(f"{node.name}.product")) if any(bias) else output
-        yield Node(QUANTIZED_MATMUL.name, [x, data, scales], [product], form.attributes, node.scope)
+        yield Node(QUANTIZED_MATMUL.name, [x, *stored], [product], form.attributes, node.scope)
         if any(bias):
             yield Node("Add", [product, *bias], [output], {}, node.scope)
 
@@ -208,7 +211,7 @@ class _Writer:
             name = f"{whole.name}.{index}"
             matrix = Weight(name, whole.dtype, (rows, columns), source=expert(whole, index))
             form = self._form(matrix, precision, turned=product.turned)
-            if form is None:
+            if form is None or form.offsets is not None:
                 yield node
                 return
             matrices.append((matrix, form))
@@ -228,7 +231,7 @@ class _Writer:
             return None
         stored = stored_integers(source, columns) if precision in (STORED, INT4.name) else None
         if stored is not None:
-            return _Form(INT4.bits, stored.block, *stored.pair, rows, columns)
+            return _Form(INT4.bits, stored.block, *stored.pair, rows, columns, stored.offsets)
         if precision == STORED:
             return None
         bits = BITS[precision]
@@ -246,6 +249,15 @@ class _Writer:
         scales = self._weight(f"{weight.name}.{kind.name}.scales", source, dtype)
         scales.shape = kind.scales_shape(form.rows, form.columns, form.block)
         return data, scales
+
+    def _offsets(self, weight: Weight, form: _Form) -> Weight:
+        """What is added to the weights of each block."""
+        assert form.offsets is not None
+        dtype = weight.dtype or "f32"
+        source = form.offsets if dtype == "f32" else Step("cast", (dtype,), form.offsets)
+        found = self._weight(f"{weight.name}.{format_of(form.bits).name}.offsets", source, dtype)
+        found.shape = form.rows, form.columns // form.block
+        return found
 
     def _weight(self, name: str, source: WeightExpr, dtype: str) -> Weight:
         key = (source, dtype)

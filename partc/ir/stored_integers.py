@@ -4,9 +4,10 @@
 | --- | --- | --- |
 | `rows |> decode(Q4_0)` | 32 | exactly, blocks rearranged |
 | `scaled(block, words |> bits(4) |> cast(i16) |> add(-8), scales)` | 16 … 256 | exactly: symmetric GPTQ and its like |
+| the same with other zero points | 16 … 256 | with offsets (8 - z) · scale: GPTQ, AWQ and their like |
 
-Rows chosen, joined or cast do not change what they are. Zero points other than 8, permuted inputs and blocks that end
-within a row do: such weights are floats like all others, and may be quantised anew.
+Rows chosen, joined or cast do not change what they are. Permuted inputs and blocks that end within a row do: such
+weights are floats like all others, and may be quantised anew.
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ class StoredIntegers:
     scales: WeightExpr
     scales_layout: str
     block: int
+    offsets: WeightExpr | None = None
+    """f32[N, blocks], where zero is not stored as 8."""
 
     @property
     def pair(self) -> tuple[WeightExpr, WeightExpr]:
@@ -47,7 +50,8 @@ class StoredIntegers:
 
     def by_rows(self, change: Callable[[WeightExpr], WeightExpr]) -> StoredIntegers:
         """The same with what only chooses or orders rows."""
-        return replace(self, data=change(self.data), scales=change(self.scales))
+        offsets = None if self.offsets is None else change(self.offsets)
+        return replace(self, data=change(self.data), scales=change(self.scales), offsets=offsets)
 
 
 def stored_integers(source: WeightExpr | None, columns: int) -> StoredIntegers | None:
@@ -69,36 +73,24 @@ def is_stored(weight: Weight) -> bool:
     if weight.source is None:
         return False
     if len(sizes) == 3 and isinstance(weight.source, Join) and weight.source.op == "stack":
-        return all(_is_matrix(part, sizes[1], sizes[2]) for part in weight.source.parts)
+        return all(_is_matrix(part, sizes[1], sizes[2], offsets=False) for part in weight.source.parts)
     return len(sizes) == 2 and _is_matrix(weight.source, *sizes)
 
 
-def _is_matrix(source: WeightExpr, rows: int, columns: int) -> bool:
-    """Whether a matrix of that shape is stored so, as it is or turned."""
+def _is_matrix(source: WeightExpr, rows: int, columns: int, *, offsets: bool = True) -> bool:
+    """Whether a matrix of that shape is stored so, as it is or turned; with offsets or not."""
     if isinstance(source, Step) and source.op == "transpose" and source.arguments == (1, 0):
         source, columns = source.source, rows
-    return stored_integers(source, columns) is not None
+    found = stored_integers(source, columns)
+    return found is not None and (offsets or found.offsets is None)
 
 
 def _found(source: WeightExpr) -> StoredIntegers | None:
     match source:
         case Step(op="decode", arguments=("Q4_0",), source=rows):
             return StoredIntegers(rows, _Q4_0, rows, _Q4_0, _Q4_0_BLOCK)
-        case Join(
-            op="scaled",
-            argument=block,
-            parts=(
-                Step(
-                    op="add",
-                    arguments=(-8,),
-                    source=Step(
-                        op="cast", arguments=("i16",), source=Step(op="bits", arguments=(4,), source=words)
-                    ),
-                ),
-                scales,
-            ),
-        ) if block in _BLOCKS:
-            return StoredIntegers(words, "words", scales, "plain", int(block))
+        case Join(op="scaled", argument=block, parts=(data, scales, *zeros)) if block in _BLOCKS:
+            return _with_zeros(int(block), data, scales, *zeros)
         case Step(op="cast", arguments=(str(kind),), source=inner) if kind in _FLOATS:
             return _found(inner)
         case Step(op="slice", arguments=(0, *_) as arguments, source=inner):
@@ -110,14 +102,52 @@ def _found(source: WeightExpr) -> StoredIntegers | None:
             return None
 
 
+def _with_zeros(
+    block: int, data: WeightExpr, scales: WeightExpr, zeros: WeightExpr | None = None
+) -> StoredIntegers | None:
+    """Integers less zero points of their own, or less a number that all of them share."""
+    shared = 0
+    if zeros is None and isinstance(data, Step) and data.op == "add":
+        shared, data = -cast("int", data.arguments[0]), data.source
+    stored = _integers(data)
+    if stored is None:
+        return None
+    offsets: WeightExpr | None = None
+    if zeros is not None:
+        above = Step("add", (8,), Step("mul", (-1,), zeros))
+        offsets = Join("scaled", 1, (above, scales))
+    elif shared != 8:
+        offsets = Step("mul", (float(8 - shared),), Step("cast", ("f32",), scales))
+    return StoredIntegers(*stored, scales, "plain", block, offsets)
+
+
+def _integers(data: WeightExpr) -> tuple[WeightExpr, str] | None:
+    """Integers 0 … 15 as they are stored, and their layout."""
+    match data:
+        case Step(op="cast", arguments=("i16",), source=Step(op="bits", arguments=(4,), source=words)):
+            return words, "words"
+        case Step(op="bits", arguments=(4,), source=words):
+            return words, "words"
+        case Step(
+            op="transpose",
+            source=Step(op="cast", source=Step(op="order", source=Step(op="bits", arguments=(4,)))),
+        ):
+            return data, "fields"
+        case _:
+            return None
+
+
 def _joined(parts: list[StoredIntegers | None]) -> StoredIntegers | None:
     known = [part for part in parts if part is not None]
-    if len(known) < len(parts) or len({(part.layout, part.scales_layout, part.block) for part in known}) != 1:
+    forms = {(part.layout, part.scales_layout, part.block, part.offsets is None) for part in known}
+    if len(known) < len(parts) or len(forms) != 1:
         return None
+    offsets = tuple(part.offsets for part in known if part.offsets is not None)
     return replace(
         known[0],
         data=Join("concat", 0, tuple(part.data for part in known)),
         scales=Join("concat", 0, tuple(part.scales for part in known)),
+        offsets=Join("concat", 0, offsets) if offsets else None,
     )
 
 
@@ -128,5 +158,5 @@ def sliced(source: Step, axis: int, first: int, last: int) -> Step:
     if axis == 1 and layout == _Q4_0:
         unit = _Q4_0_BYTES * int(block) // _Q4_0_BLOCK
     elif axis == 1 and source.op == "integers":
-        unit = int(block) // 8
+        unit = int(block) // (1 if layout == "fields" else 8)
     return Step(source.op, source.arguments, Step("slice", (axis, first * unit, last * unit), source.source))

@@ -122,15 +122,15 @@ def _quantised(end: Node, units: Units, columns: Division) -> dict[Value, Divisi
     Where a block has one, whole blocks, with their scales: the columns of a block become one unit. So the numbers of a
     share are those of the whole matrix, and where activations are rounded block by block, theirs are, too.
     """
-    data, scales = end.operand(1), end.operand(2)
+    _, *stored = end.operands
     if not format_of(bits_of(end)).has_blocks:
-        return {data: Division(1, columns.units)}
+        return {stored[0]: Division(1, columns.units)}
     block = end.attributes["block"]
     assert isinstance(block, int)
     blocks = tuple(
         units.merge(*columns.units[first : first + block]) for first in range(0, len(columns.units), block)
     )
-    return {data: Division(1, blocks), scales: Division(1, blocks)}
+    return dict.fromkeys(stored, Division(1, blocks))
 
 
 def _check(

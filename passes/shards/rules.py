@@ -104,7 +104,7 @@ def _gemm(node: Node, results: Results, units: Units) -> Operands:
 def _quantized_matmul(node: Node, results: Results, units: Units) -> Operands:
     if results[0].axis != len(sizes_of(node.outputs[0])) - 1:
         raise Refusal("only the columns of a product are divided")
-    return dict.fromkeys((1, 2), Division(0, results[0].units))
+    return dict.fromkeys(range(1, len(node.inputs)), Division(0, results[0].units))
 
 
 def _reshape(node: Node, results: Results, units: Units) -> Operands:

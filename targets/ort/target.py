@@ -25,6 +25,7 @@ from partc.ir.operators.quantized import bits_of
 from partc.ir.types import HALF
 from partc.ir.weight_formats import by_bits
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
+from targets.offsets import lower_offsets
 from targets.ort.export import outputs_of, write_onnx
 from targets.ort.fusions import FUSIONS, GROUPED_ATTENTION, check_names, fuse_lowered
 from targets.ort.kernels import check_kernels
@@ -148,6 +149,7 @@ class OrtTarget(Target):
         for graph in lowered:
             if GROUPED_ATTENTION in wanted and info.dtype in provider.attention:
                 FUSIONS[GROUPED_ATTENTION](graph)
+            rewrite(graph, {QUANTIZED_MATMUL.name: lower_offsets})
             rewrite(graph, {**LOWERINGS, **quantized_lowerings(self.accuracy_level, self.products)})
         share_transposed(lowered)
         for graph in lowered:

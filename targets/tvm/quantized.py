@@ -24,6 +24,7 @@ from partc.ir.operators.quantized import bits_of
 from partc.ir.panels import BLOCK, LANES, panels_shape
 from partc.ir.weight_formats import by_bits
 from partc.ir.weights import Join, Step, WeightExpr
+from targets.offsets import lower_offsets
 from targets.rewrite import Rewriter, rewrite
 
 ACTIVATIONS, PRODUCT = "tvm.QuantizeActivations", "tvm.QuantizedProduct"
@@ -46,6 +47,7 @@ def write_quantized(graphs: Sequence[Graph], *, bytes_of_x: bool = True) -> None
         QUANTIZED_EXPERTS.name: partial(_experts, rows),
     }
     for graph in graphs:
+        rewrite(graph, {QUANTIZED_MATMUL.name: lower_offsets})
         rewrite(graph, lowerings)
 
 

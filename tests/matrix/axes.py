@@ -24,7 +24,7 @@ AXES: Mapping[str, Mapping[str, str]] = {
         "float16": "`dtype: float16`",
         "int8": "`quantize: int8`",
         "int4": "`quantize: int4`",
-        "stored": "a checkpoint of GPTQ, whose integers stay as they are",
+        "stored": "a checkpoint of AWQ, whose integers stay as they are",
     },
     "cache": {"plain": "in the model's type", "int8": "`quantize: {cache: int8}`"},
     "split": {

@@ -25,7 +25,7 @@ from partc.runtime.client.client import Client
 from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.placing import Placing
 from partc.runtime.client.request import Request
-from tests.frontend.quantized.makers import gptq, quantise_folder
+from tests.frontend.quantized.makers import awq, quantise_folder
 from tests.matrix.axes import Cell
 from tests.native.compiled import native_runner
 
@@ -71,15 +71,15 @@ def _model(kind: str, folder: Path) -> str:
     return f"model: {{config: {{{_CONFIGS[kind]}}}, seed: 4}}\ntask: {task}\nmax_sequence: 48\n{tokens}"
 
 
-def _of_gptq(text: str, folder: Path) -> str:
-    """The text of a model.yaml for the same model, quantised by GPTQ; what it names is saved first."""
+def _of_awq(text: str, folder: Path) -> str:
+    """The text of a model.yaml for the same model, quantised by AWQ; what it names is saved first."""
     checkpoint = folder / "checkpoint"
     if not checkpoint.is_dir():
         config = load_model_config(_written(folder / "plain.yaml", text))
         assert isinstance(config.model, RandomModel)
         made = random_network({"config": dict(config.model.config), "seed": 4}, config.task, torch.float32)
         made.save_pretrained(checkpoint)
-    quantise_folder(checkpoint, folder / "quantised", gptq(4, 32, symmetric=True))
+    quantise_folder(checkpoint, folder / "quantised", awq(32))
     lines = text.splitlines(keepends=True)
     return "".join(
         [f"model: {folder / 'quantised'}\n", *(line for line in lines if not line.startswith("model:"))]
@@ -123,7 +123,7 @@ def compiled(cell: Cell, folder: Path) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     text = _model(cell["model"], folder)
     if cell["weights"] == "stored":
-        text = _of_gptq(text, folder)
+        text = _of_awq(text, folder)
     (folder / "model.yaml").write_text(text + _weights(cell))
     (folder / "devices.yaml").write_text(_devices(cell))
     files = [str(folder / "model.yaml"), "--target", str(folder / "devices.yaml")]

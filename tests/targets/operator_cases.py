@@ -258,6 +258,12 @@ def _quantized_matmul() -> Cases:
             weights = _stored(found, f"m{columns}", 24, columns, bits, block)
             call = f"partc.QuantizedMatMul({x}, {weights}) {_attributes({'bits': bits, 'block': block})}"
             found.result("f32[batch, sequence, 24]", call, "all")
+            if bits == 4 and columns % block == 0:
+                key = f"o{block}"
+                shape = 24, columns // block
+                found.weights.setdefault(key, _draw(key, *shape))
+                found.add(f'weight %{key} = f32{list(shape)} from "m.safetensors"#"{key}"')
+                found.result("f32[batch, sequence, 24]", call.replace(")", f", %{key})", 1), "all")
     return found
 
 

@@ -111,13 +111,14 @@ METHODS: Mapping[str, Method] = {
         "GPTQ",
         (Matrix(frozenset({"qweight"}), gptq.PARTS, gptq.weight),),
         "2, 3, 4 and 8 bits, groups or whole rows, zero points, act order; `checkpoint_format: gptq`, `gptq_v2`",
-        "4 bits, symmetric, groups of 32, 64 or 128, inputs in order",
+        "4 bits, groups of 16 to 256, inputs in order",
         refuse=_gptq,
     ),
     "awq": Method(
         "AWQ",
         (Matrix(frozenset({"qweight"}), awq.PARTS, awq.weight),),
         "4 bits, `version: gemm`",
+        "groups of 16 to 256",
         refuse=_awq,
     ),
     "compressed-tensors": Method(
@@ -128,7 +129,7 @@ METHODS: Mapping[str, Method] = {
         ),
         "`pack-quantized` of 2 to 8 bits, `int-quantized`, `float-quantized`, `naive-quantized`; groups, rows or whole "
         "matrices, zero points, permuted inputs",
-        "4 bits, symmetric, groups of 16 to 256",
+        "4 bits, groups of 16 to 256, inputs in order",
         _SCALES_OF_ACTIVATIONS,
         _compressed,
     ),

@@ -53,14 +53,14 @@ def _call(operator: Operator) -> str:
 
 
 def _tensors(operator: Operator) -> Iterator[tuple[str, ...]]:
-    """A row for every operand and result; one for each form where they differ."""
-    forms = [(s, (*s.operands, *s.repeated, *s.results)) for s in operator.signatures]
-    for versions in zip(*(tensors for _, tensors in forms), strict=True):
-        for (signature, _), tensor in zip(forms, versions, strict=True):
-            if len(set(versions)) > 1:
-                yield _tensor_row(tensor, _where(signature))
-        if len(set(versions)) == 1:
-            yield _tensor_row(versions[0], "")
+    """A row for every operand and result; one for each form where they differ, or where not all forms have them."""
+    forms = [(s, {t.name: t for t in (*s.operands, *s.repeated, *s.results)}) for s in operator.signatures]
+    for name in max((tensors for _, tensors in forms), key=len):
+        versions = [(signature, tensors[name]) for signature, tensors in forms if name in tensors]
+        if len(versions) == len(forms) and len({tensor for _, tensor in versions}) == 1:
+            yield _tensor_row(versions[0][1], "")
+        else:
+            yield from (_tensor_row(tensor, _where(signature)) for signature, tensor in versions)
 
 
 def _tensor_row(tensor: Tensor, where: str) -> tuple[str, ...]:

@@ -13,6 +13,13 @@ from partc.ir.workload import Step
 
 DATA4 = Tensor("data", "u8", "N, blocks, half", "values of 4 bits, two a byte; half = block / 2")
 SCALES4 = Tensor("scales", "T", "N, blocks", "a scale for every block of a row")
+OFFSETS4 = Tensor(
+    "offsets",
+    "T",
+    "N, blocks",
+    "a number that is added to every weight of a block; rows have whole blocks",
+    optional=True,
+)
 DATA8 = Tensor("data", "i8", "N, K", "values of 8 bits")
 SCALES8 = Tensor("scales", "T", "N", "a scale for every row")
 FORMS = ((4, (DATA4, SCALES4)), (8, (DATA8, SCALES8)))

@@ -9,14 +9,18 @@ import numpy as np
 from partc.ir.graph import Node
 from partc.ir.operators.costs import no_scratch
 from partc.ir.operators.operator import Operator, Signature, Tensor
-from partc.ir.operators.quantized import ATTRIBUTES, FORMS, matrix_of, product_flops
+from partc.ir.operators.quantized import ATTRIBUTES, FORMS, OFFSETS4, matrix_of, product_flops
+from partc.ir.weight_formats import INT4
 from partc.ir.weights import Array
 from partc.ir.workload import Step
 
 
-def product(x: Array, data: Array, scales: Array, bits: float) -> Array:
+def product(x: Array, data: Array, scales: Array, bits: float, offsets: Array | None = None) -> Array:
     """X · Wᵀ in the type of x; what fills up the last block of a row is cut off."""
-    matrix = matrix_of(data, scales, bits)[:, : x.shape[-1]].astype(x.dtype)
+    whole = matrix_of(data, scales, bits)
+    if offsets is not None:
+        whole += np.repeat(offsets.astype(np.float32), 2 * data.shape[-1], axis=1)
+    matrix = whole[:, : x.shape[-1]].astype(x.dtype)
     return np.asarray(np.matmul(x, matrix.T), x.dtype)
 
 
@@ -26,11 +30,11 @@ def _moved_bytes(node: Node, step: Step) -> int:
 
 
 def _reference(operands: Sequence[Array | None], attributes: Mapping[str, int | float]) -> list[Array]:
-    x, data, scales = operands
+    x, data, scales, *others = operands
     assert x is not None
     assert data is not None
     assert scales is not None
-    return [product(x, data, scales, attributes["bits"])]
+    return [product(x, data, scales, attributes["bits"], others[0] if others else None)]
 
 
 QUANTIZED_MATMUL = Operator(
@@ -38,7 +42,11 @@ QUANTIZED_MATMUL = Operator(
     summary="A product with a matrix of weights that is stored in 4 or 8 bits.",
     signatures=tuple(
         Signature(
-            operands=(Tensor("x", "T", "..., K", "activations"), *stored),
+            operands=(
+                Tensor("x", "T", "..., K", "activations"),
+                *stored,
+                *((OFFSETS4,) if bits == INT4.bits else ()),
+            ),
             results=(Tensor("y", "T", "..., N", "the product"),),
             where={"bits": bits},
         )
@@ -47,7 +55,8 @@ QUANTIZED_MATMUL = Operator(
     attributes=ATTRIBUTES,
     formula="""\
 y[..., n] = sum over k < K of x[..., k] * w[n, k]
-w[n, k]   = (value[n, k] - 8) * scales[n, k // block]   with 4 bits; even k in the low half of a byte
+w[n, k]   = (value[n, k] - 8) * scales[n, k // block]   with 4 bits; even k in the low half of a byte;
+            + offsets[n, k // block]                    where there are any
 w[n, k]   = data[n, k] * scales[n]                      with 8 bits""",
     writes=(),
     flops=product_flops,

@@ -1,0 +1,137 @@
+"""`quantize: stored`: a graph on the integers of a checkpoint computes what the graph on its floats does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from partc.errors import ModelError
+from partc.ir.graph import Module, Weight
+from partc.ir.stored_integers import has_stored_integers
+from partc.ir.text import parse_module
+from partc.ir.weights import Array, Leaf, materialize
+from partc.pipeline.contract import Context
+from partc.pipeline.registry import load_pass
+from passes.quantize_weights import QuantizeWeights
+from passes.shards.slices import slices
+from tests.passes.interpreter import run
+
+ROWS, COLUMNS, BLOCK = 24, 64, 32
+WORDS = '"m"#"words" |> bits(4) |> cast(i16)'
+SHIFTED = f"{WORDS} |> add(-8)"
+FIELDS = '"m"#"awq" |> bits(4) |> order(0,4,1,5,2,6,3,7) |> cast(i16) |> transpose(1, 0)'
+SCALES, ZEROS = '"m"#"scales"', '"m"#"zeros" |> cast(i16)'
+KEPT = {
+    "symmetric": (f"scaled({BLOCK}, {SHIFTED}, {SCALES})", False),
+    "another zero": (f"scaled({BLOCK}, {WORDS} |> add(-7), {SCALES})", True),
+    "zero points": (f"scaled({BLOCK}, {WORDS}, {SCALES}, {ZEROS})", True),
+    "awq": (f"scaled({BLOCK}, {FIELDS}, {SCALES}, {ZEROS})", True),
+    "q4_0": ('"m"#"q4_0" |> decode(Q4_0)', False),
+    "in half precision and back": (f"scaled({BLOCK}, {SHIFTED}, {SCALES}) |> cast(f16) |> cast(f32)", False),
+}
+"""Source of a matrix, and whether its products have offsets."""
+FLOATS = {
+    "another width": f'scaled({BLOCK}, "m"#"words8" |> bits(8) |> cast(i16) |> add(-128), {SCALES})',
+    "permuted inputs": f'scaled(1, {SHIFTED}, take(1, {SCALES}, "m"#"index"))',
+    "a scale a row": f'scaled(0, {SHIFTED}, "m"#"row_scales")',
+    "eight bits": '"m"#"q8_0" |> decode(Q8_0)',
+}
+
+
+class Stored:
+    """Tensors as checkpoints of others have them."""
+
+    def __init__(self) -> None:
+        rng = np.random.default_rng(1)
+        blocks = COLUMNS // BLOCK
+        q4_0 = rng.integers(0, 256, (ROWS, blocks, 18), dtype=np.uint8)
+        q8_0 = rng.integers(0, 256, (ROWS, blocks, 34), dtype=np.uint8)
+        for each in (q4_0, q8_0):
+            each[..., :2] = (rng.random((ROWS, blocks, 1)) * 0.1).astype("<f2").view(np.uint8)
+        self.tensors: Mapping[str, Array] = {
+            "words": rng.integers(-(2**31), 2**31, (ROWS, COLUMNS // 8)).astype(np.int32),
+            "words8": rng.integers(-(2**31), 2**31, (ROWS, COLUMNS // 4)).astype(np.int32),
+            "awq": rng.integers(-(2**31), 2**31, (COLUMNS, ROWS // 8)).astype(np.int32),
+            "scales": (rng.random((ROWS, blocks)) * 0.1).astype(np.float16),
+            "row_scales": (rng.random((ROWS, 1)) * 0.1).astype(np.float16),
+            "zeros": rng.integers(0, 16, (ROWS, blocks)).astype(np.uint8),
+            "index": rng.integers(0, blocks, COLUMNS).astype(np.int32),
+            "q4_0": q4_0.reshape(ROWS, -1),
+            "q8_0": q8_0.reshape(ROWS, -1),
+        }
+
+    def read(self, leaf: Leaf) -> Array:
+        return self.tensors[leaf.key]
+
+
+def _module(source: str, precision: str = "stored", turned: bool = False) -> Module:
+    quantize = f'{{"weights": "{precision}", "head": "{precision}", "embeddings": "{precision}"}}'
+    shape = f"[{COLUMNS}, {ROWS}]" if turned else f"[{ROWS}, {COLUMNS}]"
+    view = " |> transpose(1, 0)" if turned else ""
+    product = "MatMul(%x, %w)" if turned else "Gemm(%x, %w) {transB = 1}"
+    return parse_module(
+        f'partc-ir 1\nmodel {{"name": "m", "task": "graph", "dims": {{"rows": 4}}, "quantize": {quantize}}}\n'
+        f"graph g opset 20 {{\n  input %x: f32[rows, {COLUMNS}]\n"
+        f"  weight %w = f32{shape} from {source}{view}\n  %y: f32[rows, {ROWS}] = {product}\n  output %y\n}}\n"
+    )
+
+
+def _quantised(module: Module) -> Module:
+    assert QuantizeWeights().apply(module, Context())
+    load_pass("infer-sizes").apply(module, Context())
+    return module
+
+
+def _outputs(module: Module) -> Any:
+    x = np.random.default_rng(2).normal(size=(4, COLUMNS)).astype(np.float32)
+    return run(module.graph, {"x": x}, Stored())[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("name", KEPT)
+def test_integers_that_are_kept_are_the_same_matrix(name: str, turned: bool) -> None:
+    source, has_offsets = KEPT[name]
+    plain = _module(source, turned=turned)
+    assert has_stored_integers(plain.graph)
+    kept = _quantised(_module(source, turned=turned))
+    (node,) = (node for node in kept.graph.nodes if node.op == "partc.QuantizedMatMul")
+    assert len(node.inputs) == 3 + has_offsets
+    np.testing.assert_allclose(
+        _outputs(kept), _outputs(plain), rtol=2e-3 if "half" in name else 1e-5, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("name", FLOATS)
+def test_what_int4_does_not_hold_stays_floats(name: str) -> None:
+    module = _module(FLOATS[name])
+    assert not has_stored_integers(module.graph)
+    with pytest.raises(ModelError, match="keeps integers of 4 bits"):
+        QuantizeWeights().apply(module, Context())
+
+
+def test_int4_keeps_what_is_stored_and_int8_rounds_anew() -> None:
+    source, _ = KEPT["symmetric"]
+    exact = _outputs(_module(source))
+    assert np.allclose(_outputs(_quantised(_module(source, "int4"))), exact, rtol=1e-5, atol=1e-4)
+    eight = _quantised(_module(source, "int8"))
+    (node,) = (node for node in eight.graph.nodes if node.op == "partc.QuantizedMatMul")
+    assert node.attributes["bits"] == 8
+
+
+@pytest.mark.parametrize("name", ["symmetric", "zero points", "awq", "q4_0"])
+@pytest.mark.parametrize(("axis", "indices"), [(0, (1, 2, 5, 23)), (1, (1,)), (1, (0, 1))])
+def test_shares_of_devices_are_parts_of_the_same_integers(
+    name: str, axis: int, indices: tuple[int, ...]
+) -> None:
+    kept = _quantised(_module(KEPT[name][0]))
+    (node,) = (node for node in kept.graph.nodes if node.op == "partc.QuantizedMatMul")
+    for weight in node.inputs[1:]:
+        assert isinstance(weight, Weight)
+        assert weight.source is not None
+        source = weight.source
+        whole = materialize(source, Stored().read)
+        part = materialize(slices(source, axis, indices), Stored().read)
+        assert np.array_equal(part, np.take(whole, indices, axis))
