@@ -72,7 +72,7 @@ def quantize_weights(graph: Graph, wanted: Quantization) -> int:
     keeps its precision: it is small, and what it chooses is all or nothing. What the checkpoint stores as integers of 4
     bits stays as it is where it is to be stored so or as int4.
     """
-    writer = _Writer(graph, wanted.block)
+    writer = _Writer(graph, wanted)
     heads = _products_behind(graph.outputs, _BEHIND_HEAD)
     experts = expert_products(graph) if wanted.weights != NONE else {}
     choices = ("TopK", "ArgMax") if experts else ("TopK",)
@@ -162,8 +162,9 @@ class _Form:
 class _Writer:
     """Writes quantised nodes; what several read is made once."""
 
-    def __init__(self, graph: Graph, block: int) -> None:
-        self._block = block
+    def __init__(self, graph: Graph, wanted: Quantization) -> None:
+        self._block = wanted.block
+        self._otherwise = wanted.otherwise
         self._names = Names(graph)
         self._made: dict[tuple[WeightExpr, str], Weight] = {}
 
@@ -172,8 +173,8 @@ class _Writer:
         is_lookup = node.op == "Gather"
         matrix = cast("Weight", node.inputs[0 if is_lookup else 1])
         turned = not is_lookup and (node.op == "MatMul" or not node.attributes.get("transB"))
-        form = self._form(matrix, precision, turned=turned)
-        if form is None or (is_lookup and form.offsets is not None):
+        form = self._form(matrix, precision, turned=turned, takes_offsets=not is_lookup)
+        if form is None:
             return iter([node])
         return self._lookup(node, matrix, form) if is_lookup else self._product(node, matrix, form)
 
@@ -210,8 +211,8 @@ class _Writer:
         for index in range(cast("int", (whole.shape or ())[0])):
             name = f"{whole.name}.{index}"
             matrix = Weight(name, whole.dtype, (rows, columns), source=expert(whole, index))
-            form = self._form(matrix, precision, turned=product.turned)
-            if form is None or form.offsets is not None:
+            form = self._form(matrix, precision, turned=product.turned, takes_offsets=False)
+            if form is None:
                 yield node
                 return
             matrices.append((matrix, form))
@@ -222,7 +223,7 @@ class _Writer:
         yield Node(QUANTIZED_EXPERTS.name, operands, [result], matrices[0][1].attributes, node.scope)
         yield Node("Unsqueeze", [result, self._integers(product.axis)], [output], {}, node.scope)
 
-    def _form(self, weight: Weight, precision: str, *, turned: bool = False) -> _Form | None:
+    def _form(self, weight: Weight, precision: str, *, turned: bool, takes_offsets: bool) -> _Form | None:
         """How a weight [N, K], or one [K, N] that is `turned`, is to be stored; None: as it is."""
         assert weight.source is not None
         source = append(weight.source, "transpose", 1, 0) if turned else weight.source
@@ -230,10 +231,10 @@ class _Writer:
         if precision == NONE:
             return None
         stored = stored_integers(source, columns) if precision in (STORED, INT4.name) else None
-        if stored is not None:
+        if stored is not None and (takes_offsets or stored.offsets is None):
             return _Form(INT4.bits, stored.block, *stored.pair, rows, columns, stored.offsets)
         if precision == STORED:
-            return None
+            return self._form(weight, self._otherwise, turned=turned, takes_offsets=takes_offsets)
         bits = BITS[precision]
         block = format_of(bits).block(self._block)
         data, scales = (Step(step, (bits, block), source) for step in ("quantize", "scales"))

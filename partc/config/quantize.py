@@ -10,7 +10,7 @@ from partc.ir.quantization import BITS, BLOCKWISE, NONE, STORED, Quantization
 PRECISIONS = (NONE, *sorted(BITS, reverse=True), STORED)
 CACHES = (NONE, "int8")
 """Precisions of the caches of keys and values."""
-KEYS = ("weights", "head", "embeddings", "block", "cache")
+KEYS = ("weights", "head", "embeddings", "otherwise", "block", "cache")
 BLOCKS = (16, 32, 64, 128, 256)
 """Blocks that engines have kernels for."""
 
@@ -30,8 +30,16 @@ def read_quantization(top: Section) -> Quantization | None:
     section.allow(KEYS)
     weights = section.choice("weights", PRECISIONS, NONE)
     head, embeddings = (section.choice(key, PRECISIONS, weights) for key in ("head", "embeddings"))
-    block, cache = _block(section, weights, head, embeddings), section.choice("cache", CACHES, NONE)
-    return _unless_none(Quantization(weights, head, embeddings, block, cache))
+    otherwise = section.choice("otherwise", (NONE, *BITS), NONE)
+    if "otherwise" in section and STORED not in (weights, head, embeddings):
+        raise section.error(
+            "`otherwise` is the precision of what is not stored as integers of 4 bits",
+            "otherwise",
+            hint="write `quantize: {weights: stored, otherwise: int8}`, or remove this line",
+        )
+    block = _block(section, weights, head, embeddings, otherwise)
+    cache = section.choice("cache", CACHES, NONE)
+    return _unless_none(Quantization(weights, head, embeddings, block, otherwise, cache))
 
 
 def _block(section: Section, *precisions: str) -> int:

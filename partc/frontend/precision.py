@@ -27,8 +27,10 @@ def notes_on_formats(module: Module) -> list[str]:
         return []
     names: set[str] = set()
     count = size = 0
+    tables = {node.inputs[0] for node in module.graph.nodes if node.op == "Gather"}
     for weight in module.graph.weights():
-        found = set() if weight.source is None or is_stored(weight) else set(_formats(weight.source))
+        kept = is_stored(weight, offsets=weight not in tables)
+        found = set() if weight.source is None or kept else set(_formats(weight.source))
         if found:
             names |= found
             count += 1
@@ -38,7 +40,7 @@ def notes_on_formats(module: Module) -> list[str]:
     matrices = "1 matrix is" if count == 1 else f"{count} matrices are"
     return [
         f"{matrices} stored as {' and '.join(sorted(names))}, of which partc makes {module.info.dtype} "
-        f"({format_bytes(size)}); `quantize: int4` or int8 in model.yaml rounds them anew, to less memory"
+        f"({format_bytes(size)}); `quantize: {{weights: stored, otherwise: int8}}` in model.yaml rounds them anew"
     ]
 
 

@@ -29,6 +29,7 @@ from partc.ir.graph import (
     Value,
     Weight,
 )
+from partc.ir.quantization import NONE
 from partc.ir.types import BY_NUMPY
 from partc.ir.weights import Array, print_expr
 
@@ -75,6 +76,8 @@ def _filled(data: Mapping[str, object]) -> dict[str, object]:
 def _info_data(info: ModelInfo) -> dict[str, object]:
     """Name, task, and the fields that differ from their defaults: what is special about the model."""
     fields, defaults = asdict(info), asdict(ModelInfo("", ""))
+    if info.quantize is not None and info.quantize.otherwise == NONE:
+        del fields["quantize"]["otherwise"]  # texts of before it was there stay as they are
     return {key: fields[key] for key in fields if key in ("name", "task") or fields[key] != defaults[key]}
 
 

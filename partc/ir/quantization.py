@@ -27,6 +27,8 @@ class Quantization:
     """The precision of the table of tokens."""
     block: int = 32
     """Weights of a row that share a scale, in formats with blocks."""
+    otherwise: str = NONE
+    """The precision of what should be `stored` and is not."""
     cache: str = NONE
     """The precision of the caches of keys and values: `int8`, with a scale for every token and head, or `none`."""
 
@@ -38,7 +40,10 @@ class Quantization:
     @property
     def only_stored(self) -> bool:
         """Whether nothing is quantised anew."""
-        return {self.weights, self.head, self.embeddings} <= {STORED, NONE} and self.has_weights
+        return {self.weights, self.head, self.embeddings, self.otherwise} <= {
+            STORED,
+            NONE,
+        } and self.has_weights
 
     @property
     def has_blocks(self) -> bool:
@@ -54,6 +59,8 @@ class Quantization:
     def _exceptions(self) -> dict[str, str]:
         own = {"head": self.head, "embeddings": self.embeddings}
         found = {name: value for name, value in own.items() if value != self.weights}
+        if self.otherwise != NONE:
+            found["otherwise"] = self.otherwise
         return found if self.cache == NONE else {**found, "cache": self.cache}
 
     def _has_other_block(self) -> bool:

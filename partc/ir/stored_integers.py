@@ -3,6 +3,8 @@
 | source | block | as int4 |
 | --- | --- | --- |
 | `rows |> decode(Q4_0)` | 32 | exactly, blocks rearranged |
+| `rows |> decode(Q4_1)` | 32 | with offsets |
+| `rows |> decode(Q4_K)` | 32 | with offsets; scales are rounded to float16 |
 | `scaled(block, words |> bits(4) |> cast(i16) |> add(-8), scales)` | 16 … 256 | exactly: symmetric GPTQ and its like |
 | the same with other zero points | 16 … 256 | with offsets (8 - z) · scale: GPTQ, AWQ and their like |
 
@@ -17,13 +19,14 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 from partc.ir.graph import Graph, Weight
-from partc.ir.weights import Join, Step, WeightExpr
+from partc.ir.weights import STORED_STEPS, Join, Step, WeightExpr
 
 BITS = 4
 _BLOCKS = (16, 32, 64, 128, 256)
-_Q4_0, _Q4_0_BYTES, _Q4_0_BLOCK = "Q4_0", 18, 32
-KEPT_BLOCKS = frozenset({_Q4_0})
-"""Formats of GGUF's blocks that int4 holds."""
+_BLOCK = 32
+"""Weights that share a scale, in GGUF's formats of 4 bits."""
+KEPT_BLOCKS = {"Q4_0": (18, 1), "Q4_1": (20, 1), "Q4_K": (144, 8)}
+"""Formats of GGUF's blocks that int4 holds → bytes of a block, and how many of its own lie in one."""
 _FLOATS = frozenset({"f32", "f16", "bf16"})
 
 
@@ -50,7 +53,11 @@ class StoredIntegers:
 
     def by_rows(self, change: Callable[[WeightExpr], WeightExpr]) -> StoredIntegers:
         """The same with what only chooses or orders rows."""
-        offsets = None if self.offsets is None else change(self.offsets)
+        offsets = self.offsets
+        if isinstance(offsets, Step) and offsets.op == "offsets":
+            offsets = Step(offsets.op, offsets.arguments, change(offsets.source))
+        elif offsets is not None:
+            offsets = change(offsets)
         return replace(self, data=change(self.data), scales=change(self.scales), offsets=offsets)
 
 
@@ -67,14 +74,14 @@ def has_stored_integers(graph: Graph) -> bool:
     )
 
 
-def is_stored(weight: Weight) -> bool:
-    """Whether a weight is such a matrix, as it is or turned, or experts each of which is one."""
+def is_stored(weight: Weight, *, offsets: bool = True) -> bool:
+    """Whether a weight is such a matrix, as it is or turned, or experts each of which is one; with offsets or not."""
     sizes = [cast("int", size) for size in weight.shape or ()]
     if weight.source is None:
         return False
     if len(sizes) == 3 and isinstance(weight.source, Join) and weight.source.op == "stack":
         return all(_is_matrix(part, sizes[1], sizes[2], offsets=False) for part in weight.source.parts)
-    return len(sizes) == 2 and _is_matrix(weight.source, *sizes)
+    return len(sizes) == 2 and _is_matrix(weight.source, *sizes, offsets=offsets)
 
 
 def _is_matrix(source: WeightExpr, rows: int, columns: int, *, offsets: bool = True) -> bool:
@@ -87,8 +94,9 @@ def _is_matrix(source: WeightExpr, rows: int, columns: int, *, offsets: bool = T
 
 def _found(source: WeightExpr) -> StoredIntegers | None:
     match source:
-        case Step(op="decode", arguments=("Q4_0",), source=rows):
-            return StoredIntegers(rows, _Q4_0, rows, _Q4_0, _Q4_0_BLOCK)
+        case Step(op="decode", arguments=(str(form),), source=rows) if form in KEPT_BLOCKS:
+            added = None if form == "Q4_0" else Step("offsets", (BITS, _BLOCK, form), rows)
+            return StoredIntegers(rows, form, rows, form, _BLOCK, added)
         case Join(op="scaled", argument=block, parts=(data, scales, *zeros)) if block in _BLOCKS:
             return _with_zeros(int(block), data, scales, *zeros)
         case Step(op="cast", arguments=(str(kind),), source=inner) if kind in _FLOATS:
@@ -151,12 +159,20 @@ def _joined(parts: list[StoredIntegers | None]) -> StoredIntegers | None:
     )
 
 
+def blocks_together(source: WeightExpr | None) -> int:
+    """The number of blocks of a row of data that cannot be parted."""
+    if isinstance(source, Step) and source.op in STORED_STEPS:
+        return KEPT_BLOCKS.get(str(source.arguments[2]), (0, 1))[1]
+    return 1
+
+
 def sliced(source: Step, axis: int, first: int, last: int) -> Step:
-    """Some rows, or some blocks of every row, of one of `StoredIntegers.pair`."""
+    """Some rows, or some blocks of every row, of data, scales or offsets."""
     _, block, layout = source.arguments
-    unit = 1
-    if axis == 1 and layout == _Q4_0:
-        unit = _Q4_0_BYTES * int(block) // _Q4_0_BLOCK
+    size, together = KEPT_BLOCKS.get(str(layout), (0, 1))
+    if axis == 1 and size:
+        first, last = first // together * size, last // together * size
     elif axis == 1 and source.op == "integers":
         unit = int(block) // (1 if layout == "fields" else 8)
-    return Step(source.op, source.arguments, Step("slice", (axis, first * unit, last * unit), source.source))
+        first, last = first * unit, last * unit
+    return Step(source.op, source.arguments, Step("slice", (axis, first, last), source.source))

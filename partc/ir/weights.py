@@ -13,7 +13,7 @@ step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | pad(axis,zeros
       | quantize(8,0,first,last,…)                     the columns from `first` to before `last` of quantised rows
       | panels(bits,block,…)                           both, in the order of kernels: `partc.ir.panels`
       | decode(Q4_K) | bits(4) | order(0,4,…) | float8(e4m3) | codes(nf4)      `partc.ir.encodings`
-      | integers(4,block,layout) | factors(4,block,layout)                     `partc.ir.encodings.integers`
+      | integers(4,block,layout) | factors(4,block,layout) | offsets(4,block,layout)     `partc.ir.encodings.integers`
 ```
 
 Examples: `"model.safetensors"#"layers.0.q.weight" |> transpose(1,0)`,
@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from partc.errors import InternalError
 from partc.ir.encodings.blocks import decode
-from partc.ir.encodings.integers import factors, integers
+from partc.ir.encodings.integers import factors, integers, offsets
 from partc.ir.encodings.mixes import MIXES, Mix, nested
 from partc.ir.encodings.numbers import bits, codes, float8, order
 from partc.ir.panels import panels, panels_of, rows_of_group
@@ -105,6 +105,7 @@ STEPS: dict[str, Callable[..., Array]] = {
     "codes": codes,
     "integers": integers,
     "factors": factors,
+    "offsets": offsets,
 }
 """Every transform that a reference may carry; each takes the array and the arguments in the text."""
 
@@ -112,10 +113,10 @@ VIEWS = frozenset({"transpose", "reshape", "slice"})
 """Transforms that only rearrange elements or drop some."""
 ELEMENTWISE = frozenset({"cast", "add", "mul", "float8"})
 """Transforms that change each element by itself."""
-ENCODINGS = frozenset({"decode", "bits", "order", "codes", "integers", "factors"})
+ENCODINGS = frozenset({"decode", "bits", "order", "codes", "integers", "factors", "offsets"})
 """Transforms of whole rows that read what others have quantised."""
-STORED_STEPS = ("integers", "factors")
-"""The two transforms that together are a quantised form which the checkpoint has already."""
+STORED_STEPS = ("integers", "factors", "offsets")
+"""The transforms that together are a quantised form which the checkpoint has already."""
 ROW_WISE = ELEMENTWISE | ENCODINGS | {"spread", "panels"} | frozenset(QUANTIZE_STEPS)
 """Transforms whose rows come from the same rows of the source, or from the same groups of rows (`rows_of`)."""
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from partc.ir.graph import Constant, Graph, Node, State, Value, Weight
 from partc.ir.operators import ATTENTION, QUANTIZED_ATTENTION, QUANTIZED_MATMUL
 from partc.ir.operators.quantized import bits_of
+from partc.ir.stored_integers import blocks_together
 from partc.ir.weight_formats import format_of
 from partc.planner.model.problem import BlockUnits
 from passes.shards.rules import operands_of
@@ -127,9 +128,13 @@ def _quantised(end: Node, units: Units, columns: Division) -> dict[Value, Divisi
         return {stored[0]: Division(1, columns.units)}
     block = end.attributes["block"]
     assert isinstance(block, int)
-    blocks = tuple(
-        units.merge(*columns.units[first : first + block]) for first in range(0, len(columns.units), block)
-    )
+    data = stored[0]
+    together = blocks_together(data.source if isinstance(data, Weight) else None)
+    wide = block * together
+    merged = [
+        units.merge(*columns.units[first : first + wide]) for first in range(0, len(columns.units), wide)
+    ]
+    blocks = tuple(unit for unit in merged for _ in range(together))
     return dict.fromkeys(stored, Division(1, blocks))
 
 

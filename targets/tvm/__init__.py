@@ -28,6 +28,7 @@ A part flows through these files in this order:
 | `process.py` | other makers' tools as processes, with a time limit |
 | `pipeline.py` | our passes from Relax to allocations, views and calls of kernels |
 | `bound_places.py` | places that are data, kept inside their tensors |
+| `wide_math.py` | functions of the C library in double precision: the same bits in every runner |
 | `kernel_plan.py` | lowered Relax to the plan of its kernels, every tensor with its place |
 | `objects.py` | kernels to object files, on all cores |
 | `loop/` | the code of a library besides its kernels: the loop over a plan, threads |

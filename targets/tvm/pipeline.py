@@ -8,6 +8,7 @@ import tvm
 from tvm import relax
 
 from targets.tvm.bound_places import bound_places
+from targets.tvm.wide_math import widen_math
 
 VIEWS = ("relax.reshape",)
 """Operators that stay operators: a plan has the same place for both, without code and without a copy."""
@@ -20,6 +21,7 @@ def processor_pipeline() -> Any:
         [
             step.LegalizeOps(skip_ops=list(VIEWS)),  # views stay out, else each becomes a kernel that copies
             bound_places(),  # before fusing: a kernel and its clamps become one where they can
+            widen_math(),
             step.AnnotateTIROpPattern(),  # before fusing, which goes by these patterns
             step.FuseOps(),
             step.FuseTIR(),  # element-wise neighbours become one loop

@@ -26,7 +26,7 @@ from partc.ir.weights import materialize
 from tests.families.check import save_tiny
 from tests.frontend.quantized.makers import gptq, quantise_folder
 
-pytestmark = pytest.mark.hf
+pytestmark = [pytest.mark.hf, pytest.mark.filterwarnings("ignore::UserWarning:peft")]
 _LLAMA = {
     "model_type": "llama", "vocab_size": 97, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,
     "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "tie_word_embeddings": False,

@@ -129,7 +129,7 @@ def _q3_k(b: Bytes) -> Floats:
     return _scaled(values, _half(b[:, 108:110]) * (six - 32).astype(np.float32))
 
 
-def _scales_and_minima(b: Bytes) -> tuple[Floats, Floats]:
+def scales_and_minima(b: Bytes) -> tuple[Floats, Floats]:
     """8 scales and 8 minima of 6 bits in 12 bytes: of the last four the upper two bits lie above the first four."""
     first, second, rest = b[:, :4], b[:, 4:8], b[:, 8:12]
     scale = np.concatenate([first & 63, (rest & 15) | (first >> 6) << 4], axis=1)
@@ -138,13 +138,13 @@ def _scales_and_minima(b: Bytes) -> tuple[Floats, Floats]:
 
 
 def _q4_k(b: Bytes) -> Floats:
-    scale, least = _scales_and_minima(b[:, 4:16])
+    scale, least = scales_and_minima(b[:, 4:16])
     products = _scaled(_fields(b[:, 16:], 4, 32), _half(b[:, :2]) * scale)
     return _less(products, _half(b[:, 2:4]) * least)
 
 
 def _q5_k(b: Bytes) -> Floats:
-    scale, least = _scales_and_minima(b[:, 4:16])
+    scale, least = scales_and_minima(b[:, 4:16])
     values = _fields(b[:, 48:], 4, 32) | _fields(b[:, 16:48], 1, 32) << 4
     return _less(_scaled(values, _half(b[:, :2]) * scale), _half(b[:, 2:4]) * least)
 
