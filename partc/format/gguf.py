@@ -163,6 +163,8 @@ class _Reader:
                 where=str(self._path),
                 hint=f"give a file in one of F32, F16, BF16, {known}",
             )
+        if any(size > len(self._data) for size in shape):  # beside a size of 0 it takes no bytes
+            raise self._damaged(f"tensor {name!r} has the shape {list(shape)}")
         if offset + math.prod(shape) * BY_SHORT[dtype].bytes > len(self._data):
             raise self._damaged(f"tensor {name!r} lies outside the file")
         return GgufEntry(dtype, shape, offset, blocks)
