@@ -167,8 +167,8 @@ def leaves(expr: WeightExpr) -> Iterator[Leaf]:
 def has_step(expr: WeightExpr, *ops: str) -> bool:
     """Whether one of these transforms is done on the way to `expr`."""
     match expr:
-        case Join(parts=parts):
-            return any(has_step(part, *ops) for part in parts)
+        case Join(op=op, parts=parts):
+            return op in ops or any(has_step(part, *ops) for part in parts)
         case Step(op=op, source=source):
             return op in ops or has_step(source, *ops)
         case Leaf():

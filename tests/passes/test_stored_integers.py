@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from partc.bundle.streaming import stream_weights
 from partc.errors import ModelError
 from partc.ir.graph import Module, Weight
+from partc.ir.panels import panels_shape
 from partc.ir.stored_integers import has_stored_integers
 from partc.ir.text import parse_module
-from partc.ir.weights import Array, Leaf, materialize
+from partc.ir.weights import Array, Join, Leaf, materialize
 from partc.pipeline.contract import Context
 from partc.pipeline.registry import load_pass
 from passes.quantize_weights import QuantizeWeights
@@ -69,6 +71,7 @@ class Stored:
             "awq": rng.integers(-(2**31), 2**31, (COLUMNS, ROWS // 8)).astype(np.int32),
             "scales": (rng.random((ROWS, blocks)) * 0.1).astype(np.float16),
             "row_scales": (rng.random((ROWS, 1)) * 0.1).astype(np.float16),
+            "wide_scales": np.full((ROWS, blocks), 1e-9, np.float32),
             "zeros": rng.integers(0, 16, (ROWS, blocks)).astype(np.uint8),
             "index": rng.integers(0, blocks, COLUMNS).astype(np.int32),
             **of_blocks,
@@ -131,6 +134,22 @@ def test_int4_keeps_what_is_stored_and_int8_rounds_anew() -> None:
     eight = _quantised(_module(source, "int8"))
     (node,) = (node for node in eight.graph.nodes if node.op == "partc.QuantizedMatMul")
     assert node.attributes["bits"] == 8
+
+
+def test_a_scale_that_float16_lacks_is_refused_in_panels_too() -> None:
+    """float32 scales of a checkpoint may be none of float16, on `ort` as in the stream of `tvm`."""
+    scales = '"m"#"wide_scales"'
+    kept = _quantised(_module(f"scaled({BLOCK}, {SHIFTED}, {scales})"))
+    (node,) = (node for node in kept.graph.nodes if node.op == "partc.QuantizedMatMul")
+    data, factors = (value for value in node.inputs[1:3] if isinstance(value, Weight))
+    assert data.source is not None
+    assert factors.source is not None
+    panels = Weight(
+        "p", "i32", panels_shape(ROWS, COLUMNS, 4), source=Join("panels", 4, (data.source, factors.source))
+    )
+    for weight in (factors, panels):
+        with pytest.raises(ModelError, match="cannot be quantised"):
+            list(stream_weights([weight], Stored().read, kept.info))
 
 
 def test_what_is_not_stored_gets_the_other_precision() -> None:
