@@ -30,10 +30,10 @@ import msgspec
 
 from partc.atomic import flush_tree, write_file
 from partc.bundle.copying import Report, copy_file, copy_range
-from partc.bundle.tensors import Stamp, fingerprint
+from partc.bundle.tensors import fingerprint
 from partc.format.build import FileEntry
 from partc.format.digests import canonical_json, data_digest
-from partc.format.files import hash_folder
+from partc.format.files import Stamp, hash_folder
 from partc.format.plain_files import is_inside
 from partc.ir.graph import ModelInfo, Module, Part, Weight
 from partc.ir.text import print_module

@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from partc.bundle.onnx_tensors import OnnxTensors, external_files
+from partc.format.files import Stamp, stamp
 from partc.frontend.containers import CONTAINERS, open_container
 from partc.ir.graph import ModelInfo
 from partc.ir.weights import Array, Leaf
@@ -47,23 +48,9 @@ def _made_weights(info: ModelInfo, name: str) -> Callable[[str], Array]:
     return lambda key: reader(Leaf(name, key))
 
 
-Stamp = tuple[str, int, int, int]
-"""Resolved path, size and times of modification and of change of a file: what is equal on one machine is unchanged.
-
-Copies and archives can give another file the same time of modification; the time of change is the system's own.
-"""
-
-
 def fingerprint(info: ModelInfo, names: Iterable[str]) -> list[Stamp]:
     """The stamps of files of the model's folder, and of files that they refer to; -1 where there is none."""
     folder = Path(info.folder)
     paths = {folder / name for name in names}
     paths |= {other for path in paths if path.suffix == ".onnx" for other in external_files(path)}
-    return [_stamp(path) for path in sorted(paths)]
-
-
-def _stamp(path: Path) -> Stamp:
-    if not path.is_file():
-        return str(path.resolve()), -1, -1, -1
-    status = path.stat()
-    return str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    return [stamp(path) for path in sorted(paths)]

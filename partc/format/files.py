@@ -108,3 +108,18 @@ def _walk(folder: Path, prefix: str = "") -> Iterator[str]:
             yield from _walk(folder, f"{name}/")
         else:
             yield name
+
+
+Stamp = tuple[str, int, int, int]
+"""Resolved path, size and times of modification and of change of a file: what is equal on one machine is unchanged.
+
+Copies and archives can give another file the same time of modification; the time of change is the system's own.
+"""
+
+
+def stamp(path: Path) -> Stamp:
+    """The stamp of a file; its numbers are -1 where there is none."""
+    if not path.is_file():
+        return str(path.resolve()), -1, -1, -1
+    status = path.stat()
+    return str(path.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns

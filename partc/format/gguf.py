@@ -14,9 +14,11 @@ Specification: docs/gguf.md of ggml.
 from __future__ import annotations
 
 import math
+import mmap
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ import numpy as np
 
 from partc.errors import UserError
 from partc.format.dtypes import BY_SHORT
+from partc.format.files import Stamp, stamp
 from partc.format.first_bytes import HEAD, refuse_other_kind
 
 MAGIC = b"GGUF"
@@ -48,7 +51,7 @@ class Blocks:
     """A format of tensors: so many weights in so many bytes."""
 
     name: str
-    """As `gguf` has it."""
+    """The name that `gguf` has for it."""
     number: int
     """In a file's table of tensors: `ggml_type`."""
     weights: int
@@ -97,9 +100,17 @@ class GgufHeader:
                 raise refused(
                     "not a GGUF file: it does not begin with GGUF", where=str(path), hint="download it again"
                 )
-            self.metadata, self.entries = _Reader(path, refused).header()
+            self.metadata, self.entries = _header(path, refused, stamp(path))  # type: ignore[arg-type]
         except OSError as error:
             raise refused(f"cannot be read: {error.strerror}", where=str(path)) from None
+
+
+@lru_cache(maxsize=8)
+def _header(
+    path: Path, refused: type[UserError], version: Stamp
+) -> tuple[Mapping[str, Any], Mapping[str, GgufEntry]]:
+    """The header of a file that is as its stamp says: a vocabulary takes a while, and a command asks several times."""
+    return _Reader(path, refused).header()
 
 
 class _Reader:
@@ -108,7 +119,8 @@ class _Reader:
     def __init__(self, path: Path, refused: type[UserError]) -> None:
         self._path = path
         self._refused = refused
-        self._data = np.memmap(path, np.uint8, "r") if path.stat().st_size else np.empty(0, np.uint8)
+        with path.open("rb") as file:
+            self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._at = len(MAGIC)
 
     def header(self) -> tuple[Mapping[str, Any], Mapping[str, GgufEntry]]:
@@ -173,18 +185,17 @@ class _Reader:
     def _left(self) -> int:
         return len(self._data) - self._at
 
-    def _take(self, count: int) -> Any:
+    def _take(self, count: int) -> bytes:
         if count > self._left:
             raise self._damaged("it ends within its header")
         self._at += count
         return self._data[self._at - count : self._at]
 
     def _number(self, form: str) -> Any:
-        return struct.unpack(form, self._take(struct.calcsize(form)).tobytes())[0]
+        return struct.unpack(form, self._take(struct.calcsize(form)))[0]
 
     def _text(self) -> str:
-        content = self._take(self._number("<Q")).tobytes()
-        return str(content.decode("utf-8", "replace"))
+        return self._take(self._number("<Q")).decode("utf-8", "replace")
 
     def _value(self, kind: int, depth: int) -> Any:
         if kind in _NUMBERS:
@@ -199,7 +210,7 @@ class _Reader:
             inner, count = self._number("<I"), self._number("<Q")
             if inner in _NUMBERS:
                 size = struct.calcsize(_NUMBERS[inner])
-                return self._take(count * size).view(np.dtype(_NUMBERS[inner])).tolist()
+                return np.frombuffer(self._take(count * size), _NUMBERS[inner]).tolist()
             least = {_BOOL: 1, _STRING: 8, _LIST: 12}.get(inner)
             if least is None or count * least > self._left:
                 raise self._damaged("a list in its header is longer than the file")

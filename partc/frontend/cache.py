@@ -20,7 +20,7 @@ from partc.config.profiles import user_cache
 from partc.config.sources import OnnxFile, RandomModel
 from partc.errors import ModelError, UserError
 from partc.format.digests import data_digest
-from partc.format.files import PREPROCESSOR_FILES
+from partc.format.files import PREPROCESSOR_FILES, stamp
 from partc.frontend import load_module
 from partc.frontend.folder import model_folder, read_index
 from partc.frontend.precision import precision_of
@@ -80,18 +80,12 @@ def _key(config: ModelConfig) -> str:
         data["tensors"] = {key: repr(tensor) for key, tensor in tensors.items()}
         # Parameters are tied where their tensors are equal, so that values decide, too.
         data["files"] = [
-            _stamp(folder / name) for name in sorted({tensor.file for tensor in tensors.values()})
+            stamp(folder / name) for name in sorted({tensor.file for tensor in tensors.values()})
         ]
         data["adapters"] = [
-            _stamp(path) for adapter in config.adapters for path in sorted(adapter.folder.iterdir())
+            stamp(path) for adapter in config.adapters for path in sorted(adapter.folder.iterdir())
         ]
     return data_digest(data)
-
-
-def _stamp(path: Path) -> tuple[str, int, int, int]:
-    """Name, size and times of a file: what is equal on one machine is unchanged."""
-    status = path.stat()
-    return path.name, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _digest(path: Path) -> str | None:

@@ -1,4 +1,4 @@
-"""A model's folder, and which of its files hold which tensors."""
+"""A model's folder, and which of its files hold which tensors; needs neither torch nor transformers."""
 
 from __future__ import annotations
 

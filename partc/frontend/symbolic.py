@@ -14,6 +14,8 @@ from typing import Any
 import torch
 
 from partc.errors import ModelError
+from partc.frontend.safetensors import StoredTensor
+from partc.ir.encodings.blocks import BLOCK_FORMATS
 from partc.ir.weights import Argument, Join, Step, WeightExpr
 
 
@@ -130,6 +132,17 @@ class SymbolicTensor:
         if method is None or name.startswith("__"):
             raise ModelError(f"the checkpoint needs a conversion that partc does not know: torch.{name}")
         return method(*args, **options)
+
+
+def numbers_of(rows: WeightExpr, stored: StoredTensor) -> SymbolicTensor:
+    """The numbers that a stored tensor stands for; `rows` are its own, rearranged perhaps."""
+    if stored.float8:
+        return SymbolicTensor(Step("float8", (stored.float8,), rows), stored.shape, "f32")
+    if stored.blocks:
+        form = BLOCK_FORMATS[stored.blocks]
+        shape = (*stored.shape[:-1], stored.shape[-1] // form.bytes * form.weights)
+        return SymbolicTensor(Step("decode", (stored.blocks,), rows), shape, "f32")
+    return SymbolicTensor(rows, stored.shape, stored.dtype)
 
 
 def _join(op: str, parts: Sequence[SymbolicTensor], dim: int = 0) -> SymbolicTensor:

@@ -32,6 +32,8 @@ _COMMON = {
 _RMS = {"attention.layer_norm_rms_epsilon": "rms_norm_eps"}
 _HEAD = {"attention.key_length": "head_dim"}
 _EXPERTS = {"expert_count": "num_experts", "expert_used_count": "num_experts_per_tok"}
+_LOCAL_EXPERTS = {**_EXPERTS, "expert_count": "num_local_experts"}
+"""The same as some families call them."""
 _WINDOW = {"attention.sliding_window": "sliding_window"}
 _LOW, _HIGH = 1.0, 4.0
 """`low_freq_factor` and `high_freq_factor` of every published Llama 3."""
@@ -51,7 +53,7 @@ class Architecture:
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Settings that all models of the architecture have."""
     finish: Callable[[Config, GgufFile], None] = lambda config, file: None
-    """What else follows from the file."""
+    """Sets what else follows from the file."""
     permutes: bool = False
     """Whether rows of queries and keys lie in pairs of llama.cpp's own rotation."""
     shifts_norms: bool = False
@@ -110,7 +112,7 @@ def architecture_of(file: GgufFile) -> Architecture:
 
 
 def _prefix(file: GgufFile) -> str:
-    """What keys of the architecture begin with."""
+    """The beginning of the architecture's keys."""
     return f"{file.metadata['general.architecture']}."
 
 
@@ -125,7 +127,8 @@ def _check_sizes(config: Config, row: Architecture, file: GgufFile) -> None:
             raise ModelError(
                 f"its header does not say {name}", where=str(file.path), hint="download it again"
             )
-    for name in {*row.keys.values(), *_COMMON.values()} & config.keys():
+    stored = {*row.keys.values(), *_COMMON.values()} & config.keys()
+    for name in stored - {name for name, value in row.fixed.items() if value is config.get(name)}:
         if not isinstance(config[name], int | float):
             raise ModelError(
                 f"{name} of its header is no number", where=str(file.path), hint="download it again"
@@ -239,20 +242,20 @@ def _partial(config: Config, file: GgufFile) -> None:
     config["rope_parameters"]["partial_rotary_factor"] = turned / width
 
 
-def _gemma2(config: Config, file: GgufFile) -> None:
-    """The file has no key for the scale of queries: llama.cpp takes the head's width, but for the model of 27B."""
+def _scale_queries(config: Config, layers_of_widest: int) -> None:
+    """Set the scale of queries, for which a file has no key: llama.cpp takes the head's width, but for 27B."""
     wide = config["hidden_size"] // config["num_attention_heads"]
-    config["query_pre_attn_scalar"] = (
-        wide if config["num_hidden_layers"] == 46 else config.get("head_dim", wide)
-    )
+    is_widest = config["num_hidden_layers"] == layers_of_widest
+    config["query_pre_attn_scalar"] = wide if is_widest else config.get("head_dim", wide)
+
+
+def _gemma2(config: Config, file: GgufFile) -> None:
+    _scale_queries(config, 46)
 
 
 def _gemma3(config: Config, file: GgufFile) -> None:
-    """As in gemma 2; layers with a window have a rotation of their own, which is not scaled."""
-    wide = config["hidden_size"] // config["num_attention_heads"]
-    config["query_pre_attn_scalar"] = (
-        wide if config["num_hidden_layers"] == 62 else config.get("head_dim", wide)
-    )
+    """Layers with a window have a rotation of their own, which is not scaled."""
+    _scale_queries(config, 62)
     local = file.number("gemma3.rope.freq_base_swa") or 10000.0
     full = config.get("rope_parameters", {"rope_type": "default", "rope_theta": 1000000.0})
     config["rope_parameters"] = {
@@ -261,21 +264,8 @@ def _gemma3(config: Config, file: GgufFile) -> None:
     }
 
 
-def _mixtral(config: Config, file: GgufFile) -> None:
-    config["sliding_window"] = None
-
-
 def _gpt_oss(config: Config, file: GgufFile) -> None:
     config.setdefault("rope_parameters", {"rope_type": "default"})["truncate"] = False
-
-
-def _gpt2(config: Config, file: GgufFile) -> None:
-    config["n_ctx"] = config.get("n_positions", 1024)
-
-
-def _cohere(config: Config, file: GgufFile) -> None:
-    if "rope_parameters" in config:
-        config["rope_parameters"]["rope_type"] = "default"
 
 
 def _granite_experts(config: Config, file: GgufFile) -> None:
@@ -285,10 +275,6 @@ def _granite_experts(config: Config, file: GgufFile) -> None:
             where=str(file.path),
             hint="give the checkpoint in safetensors",
         )
-
-
-def _starcoder(config: Config, file: GgufFile) -> None:
-    config.setdefault("sliding_window", None)
 
 
 _GRANITE = {
@@ -305,8 +291,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "mixtral": Architecture(
         "mixtral",
-        {**_RMS, **_HEAD, "expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
-        finish=_mixtral, permutes=True,
+        {**_RMS, **_HEAD, **_LOCAL_EXPERTS},
+        fixed={"sliding_window": None}, permutes=True,
     ),
     "qwen2": Architecture("qwen2", _RMS, fixed={"use_sliding_window": False}),
     "qwen3": Architecture("qwen3", {**_RMS, **_HEAD}, _ATTENTION_BIAS, {"use_sliding_window": False}),
@@ -347,7 +333,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
         "starcoder2",
         {**_WINDOW, "attention.layer_norm_epsilon": "norm_epsilon"},
         {"use_bias": "blk.0.attn_q.bias"},
-        finish=_starcoder,
+        {"sliding_window": None},
     ),
     "gpt2": Architecture(
         "gpt2",
@@ -356,7 +342,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
             "attention.head_count": "n_head", "context_length": "n_positions",
             "attention.layer_norm_epsilon": "layer_norm_epsilon",
         },
-        finish=_gpt2, turned=r"\.(c_attn|c_proj|c_fc)\.weight$", has_common=False,
+        turned=r"\.(c_attn|c_proj|c_fc)\.weight$", has_common=False,
     ),
     "olmo": Architecture("olmo", {"attention.clamp_kqv": "clip_qkv"}, permutes=True),
     "olmo2": Architecture("olmo2", _RMS),
@@ -364,14 +350,13 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "granite": Architecture("granite", _GRANITE, {**_ATTENTION_BIAS, **_MLP_BIAS}, permutes=True),
     "granitemoe": Architecture(
         "granitemoe",
-        {**_GRANITE, "expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
+        {**_GRANITE, **_LOCAL_EXPERTS},
         _ATTENTION_BIAS, finish=_granite_experts, permutes=True,
     ),
     "command-r": Architecture(
         "cohere",
         {**_LAYER_NORM, "logit_scale": "logit_scale"},
         {"use_qk_norm": "blk.0.attn_q_norm.weight"},
-        finish=_cohere,
     ),
     "smollm3": Architecture(
         "smollm3", _RMS, {**_ATTENTION_BIAS, **_MLP_BIAS}, {"use_sliding_window": False}, permutes=True
@@ -379,7 +364,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gpt-oss": Architecture(
         "gpt_oss",
         {
-            **_RMS, **_HEAD, **_WINDOW, "expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok",
+            **_RMS, **_HEAD, **_WINDOW, **_LOCAL_EXPERTS,
             "expert_feed_forward_length": "intermediate_size",
         },
         finish=_gpt_oss,

@@ -15,6 +15,7 @@ from partc.atomic import write_file
 from partc.config.profiles import user_cache
 from partc.errors import ModelError
 from partc.format.digests import data_digest
+from partc.format.files import stamp
 from partc.frontend.gguf.architectures import config_of
 from partc.frontend.gguf.file import GgufFile
 from partc.frontend.gguf.tokenizer import tokenizer_files
@@ -54,12 +55,9 @@ def gguf_folder(path: Path) -> Path:
         ModelError: the file is damaged, or of an architecture, type or tokenizer that is not read.
     """
     parts = parts_of(path)
-    stamps = []
-    for part in parts:
-        if not part.is_file():
-            raise ModelError("no such file", where=str(part), hint="give a .gguf file")
-        status = part.stat()
-        stamps.append((str(part.resolve()), status.st_size, status.st_mtime_ns, status.st_ctime_ns))
+    if not path.is_file():
+        raise ModelError("no such file", where=str(path), hint="give a .gguf file")
+    stamps = [stamp(part) for part in parts]
     key = data_digest({"code": code_version("partc.frontend.gguf"), "files": stamps})[:24]
     folder = user_cache() / "gguf" / key
     if not (folder / _LAST).is_file():

@@ -17,9 +17,8 @@ from transformers import PreTrainedModel
 from partc.frontend.gguf.architectures import Architecture, architecture_of
 from partc.frontend.gguf.file import GgufFile
 from partc.frontend.safetensors import StoredTensor
-from partc.frontend.symbolic import SymbolicTensor
-from partc.ir.encodings.blocks import BLOCK_FORMATS
-from partc.ir.weights import Join, Leaf, Step, WeightExpr
+from partc.frontend.symbolic import SymbolicTensor, numbers_of
+from partc.ir.weights import Join, Leaf, Step
 
 _OF_POSITIONS = ("rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight")
 """Tensors that the config was made of."""
@@ -56,7 +55,9 @@ def tensors_of(
                 used.add(key)
                 own = _plain(name, key, stored[key], row, network)
             found[name] = own
-        return found | {key: _decoded(key, stored[key]) for key in stored if key not in used}
+        return found | {
+            key: numbers_of(Leaf(stored[key].file, key), stored[key]) for key in stored if key not in used
+        }
 
     return find
 
@@ -78,20 +79,6 @@ def _names(architecture: str, layers: int) -> Callable[[str], str | None]:
     return name_of
 
 
-def _decoded(key: str, stored: StoredTensor) -> SymbolicTensor:
-    """A tensor as numbers."""
-    return _of(Leaf(stored.file, key), stored)
-
-
-def _of(rows: WeightExpr, stored: StoredTensor) -> SymbolicTensor:
-    """Rows of a tensor, rearranged perhaps, as numbers."""
-    if not stored.blocks:
-        return SymbolicTensor(rows, stored.shape, stored.dtype)
-    form = BLOCK_FORMATS[stored.blocks]
-    shape = (*stored.shape[:-1], stored.shape[-1] // form.bytes * form.weights)
-    return SymbolicTensor(Step("decode", (stored.blocks,), rows), shape, "f32")
-
-
 def _plain(
     name: str, key: str, stored: StoredTensor, row: Architecture, network: PreTrainedModel
 ) -> SymbolicTensor:
@@ -99,8 +86,8 @@ def _plain(
     config = network.config.get_text_config()
     if row.permutes and (turned := re.search(r"\.(q|k)_proj\.(weight|bias)$", name)):
         heads = config.num_attention_heads if turned[1] == "q" else config.num_key_value_heads
-        return _of(_in_halves(leaf, stored.shape, heads), stored)
-    found = _of(leaf, stored)
+        return numbers_of(_in_halves(leaf, stored.shape, heads), stored)
+    found = numbers_of(leaf, stored)
     if row.shifts_norms and name.endswith("norm.weight"):
         return SymbolicTensor(Step("add", (-1.0,), found.expr), found.shape, found.dtype)
     if row.turned and re.search(row.turned, name):
@@ -162,4 +149,4 @@ def _alone(leaf: Leaf, stored: StoredTensor, index: int) -> SymbolicTensor:
     """The matrix, or the biases, of one expert."""
     shape = stored.shape[1:]
     rows = Step("reshape", shape, Step("slice", (0, index, index + 1), leaf))
-    return _of(rows, replace(stored, shape=shape))
+    return numbers_of(rows, replace(stored, shape=shape))

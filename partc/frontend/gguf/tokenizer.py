@@ -182,7 +182,7 @@ def _added(tokens: Sequence[str], types: Sequence[int]) -> list[dict[str, Any]]:
 def _beginning(
     file: GgufFile, tokens: Sequence[str], special: Mapping[str, str | None], *, default: bool
 ) -> dict[str, Any] | None:
-    """What stands before and behind each text."""
+    """The post-processor, which puts a token before or behind each text."""
     get = file.metadata.get
     before = special["bos_token"] if get("tokenizer.ggml.add_bos_token", default) else None
     behind = special["eos_token"] if get("tokenizer.ggml.add_eos_token", False) else None

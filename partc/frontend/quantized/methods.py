@@ -53,9 +53,9 @@ class Method:
     """As people call it."""
     matrices: tuple[Matrix, ...]
     reads: str
-    """What of it is read, for the manual."""
+    """The part of it that is read, for the manual."""
     kept: str = "floats"
-    """Which of its integers stay as they are, for the manual."""
+    """The integers of it that stay as they are, for the manual."""
     unused: tuple[str, ...] = ()
     """Parts that say how activations are rounded, which stay floats here."""
     refuse: Callable[[Settings], str | None] = lambda settings: None

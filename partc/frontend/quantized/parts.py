@@ -11,7 +11,7 @@ import numpy as np
 
 from partc.errors import ModelError
 from partc.frontend.safetensors import StoredTensor
-from partc.frontend.symbolic import SymbolicTensor
+from partc.frontend.symbolic import SymbolicTensor, numbers_of
 from partc.ir.weights import Array, Join, Leaf, Step, WeightExpr
 
 Settings = Mapping[str, Any]
@@ -48,8 +48,7 @@ class Parts:
     def expr(self, name: str) -> WeightExpr:
         """A part as it is stored, floats of 8 bits as numbers."""
         stored = self.tensor(name)
-        leaf = Leaf(stored.file, self.key(name))
-        return Step("float8", (stored.float8,), leaf) if stored.float8 else leaf
+        return numbers_of(Leaf(stored.file, self.key(name)), stored).expr
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a part."""

@@ -9,16 +9,8 @@ from partc.errors import ModelError
 from partc.frontend.quantized.methods import Matrix, Quantized
 from partc.frontend.quantized.parts import Parts
 from partc.frontend.safetensors import StoredTensor
-from partc.frontend.symbolic import SymbolicTensor
-from partc.ir.weights import Array, Leaf, Step
-
-
-def plain_tensor(key: str, stored: StoredTensor) -> SymbolicTensor:
-    """A tensor as it is stored; floats of 8 bits as float32."""
-    leaf = Leaf(stored.file, key)
-    if stored.float8:
-        return SymbolicTensor(Step("float8", (stored.float8,), leaf), stored.shape, "f32")
-    return SymbolicTensor(leaf, stored.shape, stored.dtype)
+from partc.frontend.symbolic import SymbolicTensor, numbers_of
+from partc.ir.weights import Array, Leaf
 
 
 def model_tensors(
@@ -40,7 +32,7 @@ def model_tensors(
             config says.
     """
     if quantized is None:
-        return {key: plain_tensor(key, tensor) for key, tensor in stored.items()}
+        return {key: numbers_of(Leaf(tensor.file, key), tensor) for key, tensor in stored.items()}
     found: dict[str, SymbolicTensor] = {}
     used: set[str] = set()
     for matrix in quantized.method.matrices:
@@ -62,7 +54,7 @@ def model_tensors(
     plain = {
         key: tensor for key, tensor in stored.items() if key not in used and not _is_unused(key, quantized)
     }
-    return {**{key: plain_tensor(key, tensor) for key, tensor in plain.items()}, **found}
+    return {**{key: numbers_of(Leaf(tensor.file, key), tensor) for key, tensor in plain.items()}, **found}
 
 
 def _modules(stored: Mapping[str, StoredTensor], matrix: Matrix) -> list[str]:
