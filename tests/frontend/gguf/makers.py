@@ -144,19 +144,31 @@ def rewrite(
     reader = gguf.GGUFReader(source)
     architecture = reader.fields["general.architecture"].contents()
     writer = gguf.GGUFWriter(target, architecture)
-    for field in reader.fields.values():
-        if field.name.startswith("GGUF.") or field.name == "general.architecture":
-            continue
-        kind = field.types[0]
-        inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-        value = (facts or {}).get(field.name, field.contents())
-        writer.add_key_value(field.name, value, kind, inner)
+    copy_facts(reader, writer, facts or {})
     for tensor in reader.tensors:
         changed = change(tensor.name, tensor.data)
         if changed is None:
             writer.add_tensor(tensor.name, tensor.data)
         else:
             writer.add_tensor(tensor.name, changed[0], raw_dtype=changed[1])
+    finish(writer)
+
+
+def copy_facts(
+    reader: gguf.GGUFReader, writer: gguf.GGUFWriter, instead: Mapping[str, Any] = {}, beginning: str = ""
+) -> None:
+    """Copy the entries of a header whose names begin so, but for the architecture, which a writer has of its own."""
+    for field in reader.fields.values():
+        if field.name.startswith("GGUF.") or field.name == "general.architecture":
+            continue
+        if field.name.startswith(beginning):
+            kind = field.types[0]
+            inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
+            writer.add_key_value(field.name, instead.get(field.name, field.contents()), kind, inner)
+
+
+def finish(writer: gguf.GGUFWriter) -> None:
+    """Write the file."""
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

@@ -14,6 +14,7 @@ from partc.errors import ModelError
 from partc.frontend.gguf.file import GgufFile
 from partc.frontend.gguf.folder import gguf_folder
 from partc.ir.encodings.blocks import decode
+from tests.frontend.gguf.makers import finish
 
 pytestmark = pytest.mark.hf
 ROUNDS = 3000
@@ -39,10 +40,7 @@ def write_small(file: Path) -> None:
     writer.add_tensor("token_embd.weight", np.ones((3, 32), np.float32))
     blocks = gguf.quants.quantize(np.ones((4, 32), np.float32), gguf.GGMLQuantizationType.Q4_0)
     writer.add_tensor("blk.0.attn_q.weight", blocks, raw_dtype=gguf.GGMLQuantizationType.Q4_0)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def damage(content: bytes, rng: random.Random) -> bytes:

@@ -28,6 +28,8 @@ from tests.frontend.gguf.makers import (
     VOCABULARY,
     blocks_of,
     convert,
+    copy_facts,
+    finish,
     is_matrix,
     rewrite,
     save_model,
@@ -107,11 +109,7 @@ def test_norms_that_are_stored_with_one_added(family: str, tmp_path: Path, llama
 def _write_gemma(network: Any, architecture: str, like: Path, file: Path) -> None:
     reader = gguf.GGUFReader(like)
     writer = gguf.GGUFWriter(file, architecture)
-    for field in reader.fields.values():
-        if field.name.startswith("tokenizer."):
-            kind = field.types[0]
-            inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(field.name, field.contents(), kind, inner)
+    copy_facts(reader, writer, beginning="tokenizer.")
     config = network.config
     writer.add_block_count(2)
     writer.add_context_length(128)
@@ -134,10 +132,7 @@ def _write_gemma(network: Any, architecture: str, like: Path, file: Path) -> Non
         name = names.get_name(key, try_suffixes=(".weight",))
         if name is not None and key != "lm_head.weight":
             writer.add_tensor(name, (value + 1 if key.endswith("norm.weight") else value).numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 @pytest.mark.parametrize("kind", [form.name for form in BLOCKS])
@@ -193,20 +188,14 @@ def test_parts_of_a_split_file_are_one_model(llama: Path, tmp_path: Path) -> Non
 
 def _write_part(reader: gguf.GGUFReader, names: list[str], file: Path, number: int) -> None:
     writer = gguf.GGUFWriter(file, "llama")
-    for field in reader.fields.values():
-        if number == 0 and not field.name.startswith("GGUF.") and field.name != "general.architecture":
-            kind = field.types[0]
-            inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(field.name, field.contents(), kind, inner)
+    if number == 0:
+        copy_facts(reader, writer)
     writer.add_uint16("split.no", number)
     writer.add_uint16("split.count", 2)
     for tensor in reader.tensors:
         if tensor.name in names:
             writer.add_tensor(tensor.name, tensor.data)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def test_the_tokenizer_of_the_file_is_the_one_of_the_model(llama: Path) -> None:
@@ -262,18 +251,11 @@ def _realigned(content: bytes, original: Path) -> bytes:
 def test_a_tensor_that_belongs_nowhere_is_named(llama: Path, tmp_path: Path) -> None:
     reader = gguf.GGUFReader(llama)
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama")
-    for field in reader.fields.values():
-        if not field.name.startswith("GGUF.") and field.name != "general.architecture":
-            kind = field.types[0]
-            inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None
-            writer.add_key_value(field.name, field.contents(), kind, inner)
+    copy_facts(reader, writer)
     for tensor in reader.tensors:
         if tensor.name != "blk.1.ffn_up.weight":
             writer.add_tensor(tensor.name, tensor.data)
     writer.add_tensor("blk.1.ffn_sideways.weight", np.zeros((4, 4), np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     with pytest.raises(UserError, match=r"no tensor for model\.layers\.1\.mlp\.up_proj"):
         _parameters(tmp_path / "m.gguf")
