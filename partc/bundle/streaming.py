@@ -236,9 +236,7 @@ class _Rows:
     def count(self, expr: WeightExpr) -> int:
         """The number of rows."""
         match expr:
-            case Step(source=source) if is_row_wise(expr):
-                return -(-self.count(source) // rows_of(expr))
-            case Join(parts=(first, *_)) if is_row_wise(expr):
+            case Step(source=first) | Join(parts=(first, *_)) if is_row_wise(expr):
                 return -(-self.count(first) // rows_of(expr))
             case Join(op="concat", argument=0, parts=parts):
                 return sum(self.count(part) for part in parts)

@@ -46,7 +46,7 @@ KINDS = (
     Kind("compressed (gzip)", "unpack it: gunzip", _starts(b"\x1f\x8b")),
     Kind(
         "a GGUF file of llama.cpp",
-        "give the checkpoint that it was made from, in safetensors",
+        "give it a name that ends in .gguf, and write `model: {gguf: FILE}` in model.yaml",
         _starts(b"GGUF"),
     ),
 )

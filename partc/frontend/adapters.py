@@ -26,9 +26,10 @@ from partc.config.checkpoint_folder import ADAPTER_FILE
 from partc.config.sources import Adapter
 from partc.errors import ModelError
 from partc.format.json_text import read_json
+from partc.frontend.quantized.parts import turned
 from partc.frontend.safetensors import SafetensorsFile, StoredTensor
 from partc.frontend.symbolic import SymbolicTensor
-from partc.ir.weights import ENCODINGS, Join, Leaf, Step, WeightExpr, has_step
+from partc.ir.weights import ENCODINGS, Join, Leaf, WeightExpr, has_step
 
 WEIGHTS_FILE = "adapter_model.safetensors"
 _PREFIX = "base_model.model."
@@ -182,14 +183,14 @@ def _merged(
     a: WeightExpr = opened.leaf(down)
     b: WeightExpr = opened.leaf(up)
     if is_table:
-        a, b = _turned(b), _turned(a)
+        a, b = turned(b), turned(a)
     if (magnitude := parts.get("lora_magnitude_vector")) is not None:
         if is_table:
             raise opened.error(f"{module} is a table with a magnitude (DoRA)", "merge it with peft")
         merged = Join("dora", scale, (weight, b, a, opened.leaf(magnitude)))
     else:
         merged = Join("lora", scale, (weight, b, a))
-    return SymbolicTensor(_turned(merged) if is_turned else merged, base.shape, "f32")
+    return SymbolicTensor(turned(merged) if is_turned else merged, base.shape, "f32")
 
 
 def _factors(opened: _Opened, module: str, parts: Mapping[str, str]) -> tuple[str, str]:
@@ -223,10 +224,6 @@ def _by_pattern(patterns: object, module: str, otherwise: Any) -> Any:
             if re.match(rf"(.*\.)?({pattern})$", _plain(module)):
                 return value
     return otherwise
-
-
-def _turned(expr: WeightExpr) -> WeightExpr:
-    return Step("transpose", (1, 0), expr)
 
 
 def _unlike(opened: _Opened, key: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> ModelError:
