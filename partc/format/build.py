@@ -175,6 +175,8 @@ class Model(Data, frozen=True):
     a step may have any number of rows, and the parts of a prompt are of nearly equal length."""
     prefix_reuse: bool = False
     """Whether a prompt may go on behind the rows of another: all states have rows, and engines take it in parts."""
+    drafts: bool = False
+    """Whether steps may begin with a guessed token: all states have rows, so that a request can be taken back."""
     step_requests: Positive = 1
     """Requests of one sequence each whose tokens one step may compute, so that weights are read once for all of them;
     1: every request has steps of its own."""

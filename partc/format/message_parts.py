@@ -32,7 +32,7 @@ Tensors = Annotated[tuple[TensorSpec, ...], Meta(description="Tensors, in the or
 
 
 class Row(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """`[request, row, step, position, length]`: one sequence in a step."""
+    """`[request, row, step, position, length, branch]`: one sequence in a step."""
 
     request: fields.RequestNumber
     """Grows at the source from request to request, also over its restarts."""
@@ -44,6 +44,9 @@ class Row(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Valid tokens in the cache; 0 for the task `graph`."""
     length: Count
     """Valid new tokens; 0 for the task `graph`."""
+    branch: Count = 0
+    """The step from which on the request was last taken back; 0: it never was, in this placement. A device that learns
+    of a branch takes its steps back to there; a row of an earlier one is void."""
 
 
 MOST_LIKELY = 64

@@ -172,6 +172,11 @@ class Role:
         """Whether it does so in a sub-module that the programs run."""
         return any(map(self.rewrites, self.running))
 
+    @property
+    def guesses(self) -> bool:
+        """Whether the source may begin steps with guessed tokens; a device alone has no time to fill."""
+        return self.model.drafts and self.model.generates and len(self.ring) > 1
+
     @cached_property
     def keeps(self) -> bool:
         """Whether a device of the ring keeps values of first steps."""

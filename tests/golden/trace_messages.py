@@ -7,7 +7,9 @@
 | `session`, `incarnation` | 1 |
 | `plan`, `epoch` | those of the device's role, as it starts |
 | `placement` | the compiled one under the message's epoch; names are those of the file's placements |
-| `rows` | `[request.step@position+length/row, …]`; `/row` is left out for the n-th row where the row is n |
+| `rows` | `[request.step@position+length/row^branch, …]`; `/row` is left out for the n-th row where the row is n |
+| `branch` | 0 |
+| `busy_s` | null |
 | `dims` | `batch`: the number of rows, `sequence`: the largest length |
 | values | names alone are floats, all 0, of the type and shape that the role gives them; integers are written |
 | `open` | a greedy request without a trace in step 0, nothing in the others |
@@ -80,7 +82,7 @@ _SIMPLE = {
     "known": (), "replayed": 0, "mismatches": 0, "have": (), "holders": {}, "addresses": {}, "requests": (),
     "begin": 0, "part": 0, "parts": 1, "row": 0, "position": 0, "from_step": 0, "stands_still": False, "waits": True,
     "ends": False, "reason": "", "likely": (), "reuse": False,
-    "reused": 0,
+    "reused": 0, "drafts": False, "expected": (), "drafted": 0, "accepted": 0,
 }  # fmt: skip
 
 
@@ -224,11 +226,19 @@ def _read_data(call: Call, role: Role) -> tuple[Data, list[memoryview]]:
     if "values" in known:
         specs = msgspec.convert(known["values"], tuple[TensorSpec, ...])
         frames = _zeros(specs)
-    fields = {"session": 1, "epoch": role.epoch, "open": _opening(rows), "likely": (), **known}
+    fields = {
+        "session": 1,
+        "epoch": role.epoch,
+        "open": _opening(rows),
+        "likely": (),
+        "busy_s": None,
+        **known,
+    }
     return Data(
         session=fields["session"], epoch=fields["epoch"], seq=fields["seq"], phase=phase, dims=dims, rows=tuple(rows),
         values=specs, open=tuple(_read_opening(item) for item in fields["open"]),
         likely=msgspec.convert(fields["likely"], tuple[tuple[Likely, ...], ...]),
+        busy_s=fields["busy_s"],
     ), frames  # fmt: skip
 
 
@@ -246,6 +256,8 @@ def _print_data(data: Data, frames: Sequence[Frame], role: Role) -> str:
         named["open"] = print_value(
             msgspec.to_builtins([difference(item, Opening(item.request, Sampling())) for item in data.open])
         )
+    if data.busy_s is not None:
+        named["busy_s"] = print_value(data.busy_s)
     if data.likely:
         named["likely"] = print_value(msgspec.to_builtins(data.likely))
     if [list(spec.shape) for spec in data.values] != [
@@ -267,13 +279,14 @@ def _read_opening(item: Any) -> Opening:
 
 
 def _row(numbers: list[int], index: int) -> Row:
-    request, row, step, position, length = numbers
-    return Row(request, index if row is None else row, step, position, length)
+    request, row, step, position, length, branch = numbers
+    return Row(request, index if row is None else row, step, position, length, branch or 0)
 
 
 def _print_row(row: Row, index: int) -> str:
     slot = "" if row.row == index else f"/{row.row}"
-    return f"{row.request}.{row.step}@{row.position}+{row.length}{slot}"
+    branch = f"^{row.branch}" if row.branch else ""
+    return f"{row.request}.{row.step}@{row.position}+{row.length}{slot}{branch}"
 
 
 def _dims(rows: Sequence[Row]) -> dict[str, int]:

@@ -6,7 +6,7 @@ item    := [ name "=" ] value
 value   := number | "true" | "false" | "null" | name | JSON string | list | map | row | name "(" text ")"
 list    := "[" [ value { "," value } ] "]"
 map     := "{" [ name ":" value { "," name ":" value } ] "}"
-row     := request "." step "@" position "+" length [ "/" row ]
+row     := request "." step "@" position "+" length [ "/" row ] [ "^" branch ]
 ```
 """
 
@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<row>\d+\.\d+@\d+\+\d+(?:/\d+)?)|(?P<number>-?\d+(?:\.\d+)?(?:e-?\d+)?)|(?P<text>"(?:[^"\\]|\\.)*")
+    r"""\s*(?:(?P<row>\d+\.\d+@\d+\+\d+(?:/\d+)?(?:\^\d+)?)|(?P<number>-?\d+(?:\.\d+)?(?:e-?\d+)?)|(?P<text>"(?:[^"\\]|\\.)*")
     |(?P<word>[A-Za-z_][\w-]*(?:\((?:[^()]*)\))?)|(?P<sign>[\[\]{},:=]))""",
     re.VERBOSE,
 )
@@ -91,12 +91,12 @@ def _value(cursor: _Cursor, kind: str, text: str) -> Any:
     if kind == "text":
         return json.loads(text)
     if kind == "row":
-        request, step, position, length, row = re.fullmatch(
-            r"(\d+)\.(\d+)@(\d+)\+(\d+)(?:/(\d+))?", text
-        ).groups()  # type: ignore[union-attr]
-        return {
-            "row": [int(request), None if row is None else int(row), int(step), int(position), int(length)]
-        }
+        found = re.fullmatch(r"(\d+)\.(\d+)@(\d+)\+(\d+)(?:/(\d+))?(?:\^(\d+))?", text)
+        assert found is not None, text
+        request, step, position, length, row, branch = [
+            None if each is None else int(each) for each in found.groups()
+        ]
+        return {"row": [request, row, step, position, length, branch]}
     if kind == "word":
         return _WORDS.get(text, text)
     if text == "[":

@@ -2,7 +2,8 @@
 
 Every device has all pieces, so that any placement can follow on any other. A life is all that chance decides: run
 twice, it goes the same way, bit for bit. `python -m tests.runtime.living SEED` prints every event of one, `SEED shared`
-of the one whose requests share steps, `SEED hybrid` of the one with states that steps rewrite.
+of the one whose requests share steps, `SEED hybrid` of the one with states that steps rewrite, `SEED guessing` of the
+one whose source guesses tokens.
 """
 
 from __future__ import annotations
@@ -92,6 +93,8 @@ class Life:
     """Whether requests of one sequence share steps."""
     rewritten: tuple[str, ...] = ()
     """Pieces with states that steps rewrite as a whole."""
+    guessed: float | None = None
+    """The share of tokens that drafts have right; None: nothing is guessed."""
 
     @property
     def stands_s(self) -> float:
@@ -140,6 +143,19 @@ def shared_life(seed: int) -> Life:
     asks = [_ask(rng) for _ in range(rng.randint(3, 9))]
     alone = [dataclass_replace(ask, prompts=ask.prompts[:1]) if rng.random() < 0.9 else ask for ask in asks]
     return dataclass_replace(life(seed), asks=tuple(alone), is_shared=True)
+
+
+def guessing_life(seed: int) -> Life:
+    """The life of a seed, or that with shared steps, whose source guesses tokens, in longer answers."""
+    rng = random.Random(f"guessing {seed}")
+    of_seed = life(seed) if seed % 3 else shared_life(seed)
+    asks = [
+        dataclass_replace(
+            ask, prompts=ask.prompts[: rng.choice([1, 1, 2])], tokens=max(ask.tokens, rng.choice([8, 40]))
+        )
+        for ask in of_seed.asks
+    ]
+    return dataclass_replace(of_seed, asks=tuple(asks), guessed=rng.choice([0.2, 0.6, 0.9, 1.0]))
 
 
 def hybrid_life(seed: int) -> Life:
@@ -314,7 +330,7 @@ def play(life: Life, observe: Observer = unobserved) -> Counter[str]:
     ring = new_ring(life, observe)
     asked: dict[Ask, Answer] = {}
     for ask in life.asks:
-        ring.clock.at(ask.at_s, partial(_submit, ring, ask, asked, life.is_shared))
+        ring.clock.at(ask.at_s, partial(_submit, ring, ask, asked, life))
     for fault in life.faults:
         ring.clock.at(fault.at_s, partial(_do, ring, fault))
     ring.run(life.last_s)
@@ -328,6 +344,8 @@ def play(life: Life, observe: Observer = unobserved) -> Counter[str]:
         if answer.result is not None:
             counts["results"] += 1
             counts["replayed"] += answer.result.replayed
+            counts["drafted"] += answer.result.drafted
+            counts["accepted"] += answer.result.accepted
             if answer.result.mismatches:
                 raise Violation(f"{ask}: {answer.result.mismatches} mismatches")
         elif answer.problem is not None:
@@ -358,11 +376,26 @@ def _check_healed(life: Life, ring: Ring) -> None:
         raise Violation(f"free slots {schedule.queue.free_slots}, running {list(schedule.queue)}")
 
 
-def _submit(ring: Ring, ask: Ask, asked: dict[Ask, Answer], shares: bool) -> None:
+def _submit(ring: Ring, ask: Ask, asked: dict[Ask, Answer], life: Life) -> None:
     if ask not in asked:
-        likely = sum(map(len, ask.prompts)) % 3 if shares else 0
-        sampling = Sampling(temperature=ask.temperature, seed=7, likely=likely)
-        asked[ask] = ring.client.submit(ask.prompts, ask.tokens, sampling=sampling, reuse=shares)
+        likely = sum(map(len, ask.prompts)) % 3 if life.is_shared else 0
+        asked[ask] = ring.client.submit(
+            ask.prompts,
+            ask.tokens,
+            sampling=Sampling(temperature=ask.temperature, seed=7, likely=likely),
+            reuse=life.is_shared,
+            drafts=life.guessed is not None,
+            expected=_draft_of(ask, life),
+        )
+
+
+def _draft_of(ask: Ask, life: Life) -> list[int]:
+    """The answer, with so many tokens of it right."""
+    if life.guessed is None:
+        return []
+    rng = random.Random(life.seed)
+    right = expected(ask.prompts, ask.tokens, ask.temperature, life.rewritten)[0]
+    return [token if rng.random() < life.guessed else rng.randrange(17) for token in right]
 
 
 def _do(ring: Ring, fault: Fault) -> None:
@@ -431,7 +464,7 @@ def _print(now: float, device: str, event: Event, commands: Sequence[Command]) -
 
 
 if __name__ == "__main__":
-    kinds = {"": life, "shared": shared_life, "hybrid": hybrid_life}
+    kinds = {"": life, "shared": shared_life, "hybrid": hybrid_life, "guessing": guessing_life}
     chosen = kinds["".join(sys.argv[2:])](int(sys.argv[1]))
     print(chosen)
     print(play(chosen, _print))

@@ -58,7 +58,7 @@ def roles_of(
         name="tiny", task="text-generation", dtype="float32", max_sequence=max_sequence, max_batch=max_batch,
         max_requests=max_requests, vocab_size=VOCABULARY, eos_token_ids=eos, pad_token_id=0, bos_token_id=None,
         labels=None, prompt_chunk=prompt_chunk, prompt_steps=tuple(prompt_steps), prefix_reuse=not kinds,
-        step_requests=step_requests,
+        drafts=not kinds, step_requests=step_requests,
     )  # fmt: skip
     if picture is not None:
         name, token, rows = picture

@@ -31,6 +31,10 @@ class Submit(Message, frozen=True, kw_only=True):
     """Whether rows of an earlier request that began alike may be used, and later requests may use those of this one.
     Then the call shapes of the prompt depend on what ran before, and near ties may fall otherwise. Its tokens may be
     computed in steps that other requests share, too."""
+    drafts: bool = False
+    """Whether steps may begin with a guessed token while the true one is on its way. No token depends on it."""
+    expected: tuple[Count, ...] = ()
+    """Tokens that the answer may look like, or parts of it: guesses are taken from them, too."""
 
 
 class Token(Message, frozen=True, kw_only=True):
@@ -82,6 +86,10 @@ class Result(Message, frozen=True, kw_only=True):
     """Tokens of those that came out otherwise than before; the client keeps the first ones."""
     reused: Count = 0
     """Tokens of the prompt whose rows were those of an earlier request."""
+    drafted: Count = 0
+    """Steps that began with a guessed token."""
+    accepted: Count = 0
+    """Those whose guess was right."""
     values: Tensors
 
 

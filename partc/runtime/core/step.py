@@ -18,6 +18,8 @@ from partc.format.role import Role
 
 MOST_FORCED = 8
 """Steps with known results that a request may have under way; the last of them is waited for."""
+MOST_GUESSED = MOST_FORCED - 1
+"""Steps behind the one with the last known token that a request may have under way; their tokens are guesses."""
 
 
 class StepMember(Struct, frozen=True):
@@ -26,6 +28,7 @@ class StepMember(Struct, frozen=True):
     request: int
     slot: int
     step: int
+    branch: int = 0
 
 
 class Step(Struct, frozen=True):
@@ -57,11 +60,15 @@ class Step(Struct, frozen=True):
     shared step they are empty for requests that want none."""
     others: tuple[StepMember, ...] = ()
     """The other requests that share the step; it is one of decode then."""
+    branch: int = 0
+    """The step from which on its request was last taken back; 0: it never was."""
+    busy_s: float | None = None
+    """Seconds that the busiest device so far has computed for it; None: nobody wants to know."""
 
     @property
     def members(self) -> tuple[StepMember, ...]:
         """The requests that it belongs to, in the order of their rows if there are several."""
-        return (StepMember(self.request, self.slot, self.step), *self.others)
+        return (StepMember(self.request, self.slot, self.step, self.branch), *self.others)
 
     @property
     def slots(self) -> tuple[int, ...]:
@@ -89,6 +96,7 @@ def shared(steps: Sequence[Step]) -> Step:
         position=tuple([step.position[0] for step in steps]),
         length=tuple([step.length[0] for step in steps]),
         others=tuple([step.members[0] for step in steps[1:]]),
+        busy_s=next((step.busy_s for step in steps if step.busy_s is not None), None),
     )
 
 
@@ -102,6 +110,7 @@ def apart(step: Step) -> list[Step]:
             request=member.request,
             slot=member.slot,
             step=member.step,
+            branch=member.branch,
             dims={**step.dims, "batch": 1},
             position=step.position[row : row + 1],
             length=step.length[row : row + 1],
@@ -117,7 +126,7 @@ def rows_of(step: Step, max_batch: int) -> tuple[Row, ...]:
     if step.others:
         return tuple(
             [
-                Row(member.request, member.slot * max_batch, member.step, position, length)
+                Row(member.request, member.slot * max_batch, member.step, position, length, member.branch)
                 for member, position, length in zip(step.members, step.position, step.length, strict=True)
             ]
         )
@@ -125,7 +134,7 @@ def rows_of(step: Step, max_batch: int) -> tuple[Row, ...]:
     places = zip(step.position, step.length, strict=True) if step.position else ((0, 0),)
     return tuple(
         [
-            Row(step.request, first + index, step.step, position, length)
+            Row(step.request, first + index, step.step, position, length, step.branch)
             for index, (position, length) in enumerate(places)
         ]
     )
@@ -143,7 +152,8 @@ def step_of(data: Data, role: Role) -> Step:
         return _shared_step_of(data, role)
     slot = first.row // most
     for index, row in enumerate(rows):
-        if (row.request, row.step, row.row) != (first.request, first.step, slot * most + index):
+        own = row.request, row.step, row.branch, row.row
+        if own != (first.request, first.step, first.branch, slot * most + index):
             raise RunError(f"row {row.row} of step {row.step} does not belong to request {first.request}")
     if len(rows) > most:
         raise RunError(f"{len(rows)} sequences, at most {most} are planned for")
@@ -154,8 +164,9 @@ def step_of(data: Data, role: Role) -> Step:
     position = tuple([row.position for row in rows]) if has_rows else ()
     length = tuple([row.length for row in rows]) if has_rows else ()
     return Step(
-        first.request, slot, first.step, data.phase, data.dims, position, length, opening, data.likely
-    )
+        first.request, slot, first.step, data.phase, data.dims, position, length, opening, data.likely,
+        branch=first.branch, busy_s=data.busy_s,
+    )  # fmt: skip
 
 
 def _shared_step_of(data: Data, role: Role) -> Step:
@@ -170,7 +181,9 @@ def _shared_step_of(data: Data, role: Role) -> Step:
             raise RunError(f"the step that opens request {row.request} is shared")
     if len({row.request for row in rows}) < len(rows) or len(set(slots)) < len(rows):
         raise RunError("a request or a slot has two rows of a shared step")
-    members = [StepMember(row.request, slot, row.step) for row, slot in zip(rows, slots, strict=True)]
+    members = [
+        StepMember(row.request, slot, row.step, row.branch) for row, slot in zip(rows, slots, strict=True)
+    ]
     return Step(
         request=members[0].request,
         slot=members[0].slot,
@@ -181,6 +194,8 @@ def _shared_step_of(data: Data, role: Role) -> Step:
         length=tuple([row.length for row in rows]),
         likely=data.likely,
         others=tuple(members[1:]),
+        branch=members[0].branch,
+        busy_s=data.busy_s,
     )
 
 
@@ -200,6 +215,9 @@ def check_step(step: Step, role: Role) -> None:
         or begins > (is_chunked or step.step == 0)
     ):
         raise RunError(f"step {step.step} is no step of {step.phase!r}")
+    for member in step.members:
+        if member.branch > (member.step if step.phase == "decode" else 0):
+            raise RunError(f"step {member.step} of {step.phase!r} is not of branch {member.branch}")
     if len(step.likely) not in (0, step.dims.get("batch", 1)):
         raise RunError(f"probabilities of {len(step.likely)} tokens")
     if (step.step == 0) != (step.opening is not None):

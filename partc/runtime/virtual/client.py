@@ -85,6 +85,8 @@ class VirtualClient:
         ignore_eos: bool = False,
         trace: bool = False,
         reuse: bool = False,
+        drafts: bool = False,
+        expected: Sequence[int] = (),
     ) -> Answer:
         """Ask for tokens, or for the outputs of a model that does not generate."""
         answer = Answer((len(self.answers) + 1).to_bytes(16, "big"))
@@ -99,6 +101,8 @@ class VirtualClient:
             trace=trace,
             values=specs_of(arrays, self._role.types),
             reuse=reuse,
+            drafts=drafts,
+            expected=tuple(expected),
         )
         self.answers[answer.ticket] = answer
         self._tell(submit, [to_frame(array) for array in arrays.values()])

@@ -75,6 +75,8 @@ class Execution:
     """Values for the client."""
     kept: Mapping[str, Array] | None = None
     """Values that later steps read; None: nothing is said of them."""
+    before: Execution | None = None
+    """The step before, while it is under way: it is not overtaken at any instruction."""
     _role: Role = field(init=False)
     _program: Program = field(init=False)
     _awaits: Sequence[tuple[Message, ...]] = field(init=False)
@@ -104,6 +106,11 @@ class Execution:
         return next((message for message in self._awaits[self._at] if message not in self._inbox), None)
 
     @property
+    def can_go_on(self) -> bool:
+        """Whether the instruction that it stands at may be carried out now, or none is left."""
+        return self.is_over or (self._at < self._limit and self.awaited is None)
+
+    @property
     def works_at(self) -> str:
         """The sub-module, or `sample`, at which it stands."""
         item = self._program[self._at]
@@ -127,15 +134,24 @@ class Execution:
         self._came.add(key)
         if step.likely:
             self.step = replace(self.step, likely=step.likely)
+        if step.busy_s is not None and step.busy_s > (self.step.busy_s or 0.0):
+            self.step = replace(self.step, busy_s=step.busy_s)
         self._inbox[key] = (values, now)
         self.timing.received_bytes += sum([array.nbytes for array in values.values()])
         return [Seen(peer, step, values)] if self.trace and step.phase != REPLAY else []
 
-    def advance(self, actions: list[Action]) -> bool:
-        """Go on until a message is missing, the step is over, or something must be computed: then it is True."""
+    def advance(self, actions: list[Action], *, computes: bool) -> bool:
+        """Go on until a message is missing, the step is over, or something must be computed: then it is True.
+
+        Unless it `computes` it stops before that.
+        """
         program, awaits = self._program, self._awaits
-        while self._at < len(program) and not (awaits[self._at] and self.awaited):
-            if self._execute(program[self._at], actions):
+        limit = self._limit
+        while self._at < limit and not (awaits[self._at] and self.awaited):
+            instruction = program[self._at]
+            if not computes and isinstance(instruction, Run | Sample):
+                return False
+            if self._execute(instruction, actions):
                 return True
             self._pass()
         return False
@@ -158,7 +174,20 @@ class Execution:
         self.values.clear()
         self._inbox.clear()
 
+    @property
+    def as_told(self) -> Step:
+        """The step as others are told of it: with the time of the busiest device, where that is wanted."""
+        step = self.step
+        if step.busy_s is None or step.busy_s >= self.timing.compute_s:
+            return step
+        return replace(step, busy_s=self.timing.compute_s)
+
     # -- inner workings
+
+    @property
+    def _limit(self) -> int:
+        """The first instruction that it may not carry out yet."""
+        return len(self._program) if self.before is None else self.before._at
 
     def _execute(self, instruction: Instruction, actions: list[Action]) -> bool:
         """Carry out an instruction; whether it must be computed."""
@@ -171,7 +200,7 @@ class Execution:
             case Send(values=names, device=peer):
                 arrays = [values[name] for name in names]
                 self.timing.sent_bytes += sum([array.nbytes for array in arrays])
-                actions.append(Forward(peer, step, names, arrays))
+                actions.append(Forward(peer, self.as_told, names, arrays))
             case Sample(logits=name):
                 if self.trace:
                     actions.append(Seen(self._role.device, step, {name: values[name]}))

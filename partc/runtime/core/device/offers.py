@@ -77,7 +77,8 @@ class Offers:
                 head = header(want.epoch, want.request, want.submodule, want.begin, want.begin)
                 yield Send(origin, replace(head, part=want.part))
             return
-        end = min(want.end or request.steps, request.steps)
+        steps = request.settled if want.waits else request.steps
+        end = min(want.end or steps, steps)
         head = header(want.epoch, want.request, want.submodule, want.begin, end)
         yield from self._read_out(origin, request, head, want.part, whole=not want.waits)
 
@@ -116,7 +117,9 @@ class Offers:
 
         States that a step rewrites are those of one step: they can be read between two steps, while that is the last.
         """
-        if want.waits or not self.role.rewrites(want.submodule):
+        if want.waits:
+            return request.settled > want.begin
+        if not self.role.rewrites(want.submodule):
             return request.steps > want.begin
         is_between = self.requests.steps_in(request.number, want.submodule) == request.steps
         return is_between and 0 < request.steps >= want.begin and want.end in (0, request.steps)
@@ -129,8 +132,8 @@ class Offers:
         if way is None:
             yield from self.links.connect(keeper)
             return
-        self._sent[key] = request.steps
-        head = header(self.role.epoch, number, submodule, sent, request.steps)
+        self._sent[key] = request.settled
+        head = header(self.role.epoch, number, submodule, sent, request.settled)
         yield from self._read_out(way, request, head)
 
     def _read_out(
@@ -159,6 +162,6 @@ class Offers:
 
 
 def _rows_between(request: Request, step: int) -> int:
-    """Rows that the steps from this one to the last have added to each sequence."""
-    begins, ends = request.position(step), request.position(request.steps)
+    """Rows that the steps from this one to the last that stays have added to each sequence."""
+    begins, ends = request.position(step), request.position(request.settled)
     return max((end - begin for begin, end in zip_longest(begins, ends, fillvalue=0)), default=0)

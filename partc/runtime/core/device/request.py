@@ -4,12 +4,15 @@
 | --- | --- | --- |
 | opening | known here; its first step has not begun | `begin`, `deliver` → ready or waiting |
 | ready | its program can go on | `advance` → computing, waiting or idle |
-| computing | a sub-module or the sampling is under way | `computed` → ready |
+| computing | a sub-module or the sampling is under way | `computed` → ready; a newer branch → as below |
 | waiting | its program waits for a message | `deliver` of that message → ready |
 | idle | all steps so far are over | `begin`, `deliver` → ready or waiting |
 | closed | over; whatever still comes is ignored | |
 
-`close` leads from every state to closed.
+`close` leads from every state to closed. Steps whose tokens are guesses are under way together (`UnderWay`); ready is a
+request of which one can go on. The first row of a newer *branch* tells that the source has taken the request back to
+there: all that is under way is void, and what of an older branch still comes is ignored. A branch begins behind a token
+that the source has, and every device has computed all steps up to that.
 """
 
 from __future__ import annotations
@@ -25,12 +28,13 @@ import numpy as np
 from partc.errors import InternalError, RunError
 from partc.format.dtypes import Array
 from partc.format.message_parts import Resumption, Reuse, Sampling
-from partc.format.program import CHUNK, REPLAY, Message
+from partc.format.program import CHUNK, Message
 from partc.runtime.core.actions import Action, Emitted
 from partc.runtime.core.device.execution import Execution, Row
 from partc.runtime.core.device.script import Script
 from partc.runtime.core.device.timings import Timing
-from partc.runtime.core.step import Step, apart
+from partc.runtime.core.device.under_way import TOKEN_PHASES, UnderWay
+from partc.runtime.core.step import MOST_GUESSED, Step, apart
 
 
 class State(Enum):
@@ -59,6 +63,10 @@ class Request:
     """The steps that are over."""
     steps: int = 0
     """Steps that are over: the rows of all of them are in the states."""
+    branch: int = 0
+    """The step from which on it was last taken back."""
+    _guesses: bool = False
+    """Whether the last steps may have taken guesses."""
     _ends: list[tuple[int, ...]] = field(default_factory=list)
     """(batch,) valid tokens after each step of the prompt."""
     _phase: str = ""
@@ -67,8 +75,10 @@ class Request:
     """Steps that begin here when the one before is over."""
     _early: list[tuple[str, Step, Mapping[str, Array]]] = field(default_factory=list)
     """Messages of later steps."""
-    _execution: Execution | None = None
-    """The step under way."""
+    _under_way: UnderWay = field(default_factory=UnderWay)
+    """The steps under way."""
+    _computing: Execution | None = None
+    """The one for which the engine works."""
     _mates: Sequence[Request] = ()
     """The other requests of a shared step, in the order of their rows."""
     _reuse: Reuse | None = None
@@ -100,6 +110,11 @@ class Request:
             return self._ends[step - 1] if step else ()
         return tuple(end + step - len(self._ends) for end in self._ends[-1])
 
+    @property
+    def settled(self) -> int:
+        """Steps that are over, and will not be taken back: no token of theirs is a guess."""
+        return max(len(self._ends), self.steps - MOST_GUESSED) if self._guesses else self.steps
+
     def begin_behind(self, reuse: Reuse | None) -> None:
         """Go on behind rows that the slot has, before the first step."""
         self._reuse, self._resets = reuse, reuse is None
@@ -111,7 +126,8 @@ class Request:
             RunError: one of them is not at that step.
         """
         for request, own in zip((self, *mates), apart(step), strict=True):
-            if request._execution is not None:
+            request._take_back(own)
+            if request._under_way:
                 message = f"request {request.number} has a step under way, and cannot share one"
                 raise RunError(message, cause="refused")
             request._check_follows(own)
@@ -127,12 +143,13 @@ class Request:
         return bool(self._mates)
 
     def begin(self, step: Step, inputs: Mapping[str, Array], now: float) -> None:
-        """Start a step whose inputs are here (on the source), once the last one is over.
+        """Start a step whose inputs are here (on the source), once the last one is over or leaves room for it.
 
         Raises:
             RunError: it does not follow the last step.
         """
-        if self._execution is not None:
+        self._take_back(step)
+        if self._queued or not self._under_way.takes(step):
             self._queued.append((step, inputs))
         else:
             self._start(step, inputs, now)
@@ -143,75 +160,141 @@ class Request:
         Raises:
             RunError: the step does not fit the request, or the message came already.
         """
-        execution = self._execution or self._joined(step, now)
-        under_way = execution.step
-        if step.step != under_way.step and self._is_early(step, under_way):
+        if step.branch < self.branch:
+            return []
+        self._take_back(step)
+        execution = self._under_way.of(step.step)
+        if execution is None and self._begins_with(step):
+            execution = self._joined(step, now)
+        elif execution is None and self._is_early(step):
             self._early.append((peer, step, values))
             return []
+        execution = execution or self._first
+        under_way = execution.step
         if step is not under_way and not under_way.same_as(step):
             message = f"{peer} is at step {step.step} of request {self.number} with other sizes than here"
             raise RunError(message, cause="refused")
+        was_waiting = execution.awaited is not None
         seen = execution.deliver(peer, step, values, now)
-        if self.state is State.WAITING and execution.awaited is None:
-            self.state, execution.ready_since = State.READY, now
+        if was_waiting and execution.awaited is None:
+            execution.ready_since = now
+        self._settle()
         return seen
 
     def advance(self, now: float) -> list[Action]:
         """Go on until something must be computed, a message is missing, or the step is over."""
-        execution, actions = self._under_way, list[Action]()
-        execution.timing.queue_s += now - execution.ready_since
-        if execution.advance(actions):
-            self.state = State.COMPUTING
-        elif execution.is_over:
-            actions += self._finish(execution, now)
-        else:
-            self.state, execution.waiting_since = State.WAITING, now
-        return actions
+        execution = self._under_way.able()
+        if execution is None:
+            self._settle()
+            return []
+        return self._go_on(execution, now, computes=True)
+
+    def move(self, step: int, now: float) -> list[Action]:
+        """Let a step go on to where it needs the engine, which works for another one: a token does not wait for that."""
+        execution = self._under_way.of(step)
+        if execution is None or execution is self._computing or not execution.can_go_on:
+            return []
+        return self._go_on(execution, now, computes=False)
 
     def computed(self, values: Sequence[Array], seconds: float, now: float) -> None:
         """Take the result that `advance` asked for."""
-        execution = self._under_way
+        execution, self._computing = self._computing, None
+        if execution is None:
+            raise InternalError(f"request {self.number} computes nothing")
         execution.computed(values, seconds)
         self.state, execution.ready_since = State.READY, now
+        if execution.awaited is not None:
+            execution.waiting_since = now
 
     def close(self) -> None:
         """End, wherever it is."""
-        self.state = State.CLOSED
-        if self._execution is not None:
-            self._execution.drop()
+        self.state, self._computing = State.CLOSED, None
+        self._under_way.drop()
         self._mates = ()
         self._queued.clear()
         self._early.clear()
 
     def waits_for(self) -> tuple[int, Message] | None:
         """(step, message) that it waits for."""
-        if self._execution is None or self.state is not State.WAITING:
+        execution = self._under_way.first
+        if execution is None or self.state is not State.WAITING:
             return None
-        awaited = self._execution.awaited
-        return None if awaited is None else (self._execution.step.step, awaited)
+        awaited = execution.awaited
+        return None if awaited is None else (execution.step.step, awaited)
 
     @property
     def works_at(self) -> tuple[str, str]:
         """(sub-module or `sample`, phase) of what is computed."""
-        return self._under_way.works_at, self._phase
+        execution = self._computing
+        return ("", "") if execution is None else (execution.works_at, execution.step.phase)
 
     def has_begun(self, submodule: str) -> bool:
-        """Whether the step under way has run a sub-module, or runs it."""
-        is_computing = self.state is State.COMPUTING
-        return self._execution is not None and self._execution.has_begun(submodule, is_computing=is_computing)
+        """Whether a step under way has run a sub-module, or runs it."""
+        return any(
+            each.has_begun(submodule, is_computing=each is self._computing) for each in self._under_way
+        )
 
     @property
     def began_s(self) -> float:
-        """When the step under way began."""
-        return self._under_way.timing.started_s
+        """When the earliest step under way that can go on began."""
+        return self._known(self._under_way.able()).timing.started_s
 
     # -- inner workings
 
     @property
-    def _under_way(self) -> Execution:
-        if self._execution is None:
+    def _first(self) -> Execution:
+        return self._known(self._under_way.first)
+
+    def _known(self, execution: Execution | None) -> Execution:
+        if execution is None:
             raise InternalError(f"request {self.number} has no step under way")
-        return self._execution
+        return execution
+
+    def _go_on(self, execution: Execution, now: float, *, computes: bool) -> list[Action]:
+        actions: list[Action] = []
+        execution.timing.queue_s += now - execution.ready_since
+        if execution.advance(actions, computes=computes):
+            self._computing, self.state = execution, State.COMPUTING
+            return actions
+        execution.ready_since = now  # the engine works for another step, or the one before it comes first
+        if execution.is_over:
+            actions += self._finish(now)
+        elif execution.awaited is not None:
+            execution.waiting_since = now
+        self._settle()
+        return actions
+
+    def _settle(self) -> None:
+        """Find out in which state it is, unless something is computed."""
+        if self._computing is not None:
+            return
+        if not self._under_way:
+            self.state = State.IDLE
+        else:
+            self.state = State.WAITING if self._under_way.able() is None else State.READY
+
+    def _take_back(self, step: Step) -> None:
+        """Let go of what a newer branch has made void; the steps before its first row are over, and stay.
+
+        What the engine computes for it goes on, but nothing follows from it.
+        """
+        if step.branch <= self.branch:
+            return
+        self.branch = step.branch
+        self._under_way.drop()
+        self._queued.clear()
+        self._early.clear()
+        self._mates, self._computing = (), None
+        self.steps = min(self.steps, step.branch)
+        del self.timings[self.steps :]
+        self._settle()
+
+    def _begins_with(self, step: Step) -> bool:
+        """Whether a message is the first of a step that may begin now."""
+        if not self._under_way:
+            return True
+        follows = step.step == self.steps + len(self._under_way)
+        return follows and not self.script.role.is_source and self._under_way.takes(step)
 
     def _joined(self, step: Step, now: float) -> Execution:
         """The step that a message is the first to tell of."""
@@ -224,8 +307,10 @@ class Request:
     def _start(self, step: Step, inputs: Mapping[str, Array], now: float) -> Execution:
         self._check_follows(apart(step)[0])
         self._phase = step.phase
-        number = max(0, step.step + 1 - len(self._ends)) if step.phase in ("decode", REPLAY) else 0
-        execution = self._execution = Execution(
+        self._guesses = step.busy_s is not None
+        number = max(0, step.step + 1 - len(self._ends)) if step.phase in TOKEN_PHASES else 0
+        is_alone = not self._under_way
+        execution = Execution(
             self.script,
             step,
             [self._row, *(mate._row for mate in self._mates)] if self._mates else (self._row,),
@@ -234,19 +319,22 @@ class Request:
             Timing(self.number, number, started_s=now, epoch=self.script.role.epoch),
             self._resets,
         )
+        self._under_way.add(execution)
         if execution.awaited is None:
-            self.state, execution.ready_since = State.READY, now
+            execution.ready_since = now
         else:
             # What came before the first message of a step was waiting for it, but for a request's very first.
-            self.state, execution.waiting_since = State.WAITING, self.idle_since if step.step else now
+            execution.waiting_since = self.idle_since if step.step and is_alone else now
+        self._settle()
         return execution
 
     def _check_follows(self, step: Step) -> None:
         """Hold a step of this request alone against those before; raises RunError."""
-        fits = step.step == self.steps and step.position == self._position_of(step)
-        in_turn = (step.phase in ("decode", REPLAY)) == (self._phase not in ("", CHUNK))
+        following = self.steps + len(self._under_way)
+        fits = step.step == following and step.position == self._position_of(step)
+        in_turn = (step.phase in TOKEN_PHASES) == (self._phase not in ("", CHUNK))
         if not (fits and step.slot == self.slot and in_turn):
-            message = f"step {step.step} of request {self.number} does not follow its step {self.steps - 1}"
+            message = f"step {step.step} of request {self.number} does not follow its step {following - 1}"
             raise RunError(message, cause="refused")
 
     def _position_of(self, step: Step) -> tuple[int, ...]:
@@ -264,11 +352,12 @@ class Request:
             "index": np.arange(step.dims.get("sequence", 1), dtype=np.int64),
         }
 
-    def _finish(self, execution: Execution, now: float) -> list[Action]:
-        """The step is over; what it emits goes out last, since the request's next step begins with it."""
+    def _finish(self, now: float) -> list[Action]:
+        """The earliest step is over; what it emits goes out last, since the request's next step begins with it."""
+        execution = self._under_way.end_first()
         step = execution.step
         self.timings.append(execution.timing)
-        self._execution, self.state, self.idle_since = None, State.IDLE, now
+        self.idle_since = now
         self._resets, self.steps = execution.resets, step.step + 1
         if execution.kept is not None:
             self._kept = execution.kept
@@ -277,14 +366,14 @@ class Request:
         self._mates = ()
         if step.phase in ("prefill", CHUNK):
             self._ends.append(step.end)
-        if self._queued:
+        while self._queued and self._under_way.takes(self._queued[0][0]):
             self._start(*self._queued.popleft(), now)
         actions: list[Action] = []
         early, self._early = self._early, []
         for peer, following, values in early:
             actions += self.deliver(peer, following, values, now)
         if execution.emitted:
-            actions.append(Emitted(step, execution.emitted))
+            actions.append(Emitted(execution.as_told, execution.emitted))
         return actions
 
     def _shared(self, step: int, timing: Timing, now: float) -> None:
@@ -294,7 +383,7 @@ class Request:
         )
         self.steps, self._phase, self.idle_since = step + 1, "decode", now
 
-    def _is_early(self, step: Step, under_way: Step) -> bool:
+    def _is_early(self, step: Step) -> bool:
         """Whether a message belongs to a later step that may be known already."""
-        ahead = step.step - under_way.step
+        ahead = step.step - self._first.step.step
         return 0 < ahead <= self.script.most_steps and len(self._early) < self.script.most_early

@@ -151,6 +151,8 @@ class Requests:
                 return []
             before = request.state
             actions = request.deliver(peer, step, values, now)
+            if self._computing is not None and request.number not in self._halted:
+                actions += request.move(step.step, now)
         except RunError as error:
             error.where = error.where or f"{peer} -> {self.script.role.device}"
             return [Failed(step.request, error)]

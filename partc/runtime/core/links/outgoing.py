@@ -142,6 +142,7 @@ class Outgoing:
             values=announced(zip(names, arrays, strict=True), self.role.types),
             open=() if step.opening is None else (step.opening,),
             likely=step.likely,
+            busy_s=step.busy_s,
         )
         frames = [to_frame(array) for array in arrays]
         sender.push((data, frames))

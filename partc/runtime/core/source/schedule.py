@@ -22,6 +22,7 @@ from partc.runtime.core.links.outages import lost_twice
 from partc.runtime.core.source.answers import refusal, result_of
 from partc.runtime.core.source.clients import Clients
 from partc.runtime.core.source.deadlines import Deadlines
+from partc.runtime.core.source.guessing import LEAST_CHANCE, Guessing
 from partc.runtime.core.source.job import Job, State
 from partc.runtime.core.source.queue import Queue
 from partc.runtime.core.source.reading import read_job
@@ -43,6 +44,9 @@ class Schedule:
     held: bool = False
     """Whether requests stop at their step boundaries."""
     sharing: Sharing = field(init=False)
+    guessing: Guessing = field(default_factory=Guessing)
+    guess_due: float | None = None
+    """When `guess` must be called; None: there is nothing to guess before another token comes."""
 
     def __post_init__(self) -> None:
         self.sharing = Sharing(self.role)
@@ -64,6 +68,7 @@ class Schedule:
         self.role = self.sharing.role = role
         self.queue.forget_rows()
         self.deadlines.adopt(role)
+        self.guessing.forget_times()
 
     def devices_lost(self, gone: Sequence[str], now: float) -> Iterator[Action]:
         """Devices were lost for which there are no others: requests wait for them."""
@@ -175,6 +180,23 @@ class Schedule:
         while self.queue.has_next and not self.absent and not self.held:
             yield from self._begin(self.queue.open(self.role), now)
 
+    def guess(self, now: float) -> Iterator[Action]:
+        """Begin steps with guessed tokens, while the ring has room for them that nothing else wants."""
+        if self.guess_due is None or now < self.guess_due:
+            return
+        self.guess_due = None
+        while not self.held and sum(job.under_way for job in self.queue.running) < self.guessing.most:
+            found = self._best_draft()
+            if found is None:
+                return
+            if now < self.guessing.next_s:
+                self.guess_due = self.guessing.next_s
+                return
+            job, token, chance = found
+            self.guessing.began(now)
+            self.guessing.drafted += 1
+            yield Begin(*job.guess(token, chance, now))
+
     def moved(self, number: int, now: float) -> None:
         """A request made progress."""
         alone = self.queue.runs(number)
@@ -182,7 +204,10 @@ class Schedule:
             job.progress.moved(now)
 
     def emitted(self, step: Step, values: Mapping[str, Array], now: float) -> Iterator[Action]:
-        """A step has brought its values."""
+        """A step has brought its values; none do that a wrong guess made void."""
+        alone = self.queue.runs(step.request)
+        if alone is not None and not step.others and alone.is_void(step):
+            return
         self.sharing.over(step.request)
         for row, own in enumerate(apart(step)):
             given = {name: array[row : row + 1] for name, array in values.items()} if step.others else values
@@ -234,6 +259,7 @@ class Schedule:
         job.progress.moved(now)
         job.stand()
         job.over = step.step + 1
+        goes_on = False
         if not self.role.model.generates:
             job.outputs = values
             yield from self._finish(job, now)
@@ -244,10 +270,41 @@ class Schedule:
             job.mismatches += int(np.count_nonzero(tokens != known))
         else:
             yield from self._take(job, step, tokens)
+            if job.drafts is not None:
+                goes_on = self._compared(job, step, int(tokens[0]), now)
         if job.finished:
             yield from self._finish(job, now)
+        elif goes_on:
+            job.become(State.STEPPING)
         elif not self.held:
             yield from self._begin(job, now)
+
+    def _best_draft(self) -> tuple[Job, int, float] | None:
+        """The request whose next draft is right most often, of those whose steps are computed alone; the token, and
+        how often."""
+        drafts = [
+            (job, draft.token, job.chance * self.guessing.chance(draft))
+            for job in self.queue.stepping
+            if job.may_guess and len(self.sharing.of(job.number)) <= 1
+            if (draft := job.draft()) is not None
+        ]
+        best = max(drafts, key=lambda found: found[2], default=None)
+        return best if best is not None and best[2] >= LEAST_CHANCE else None
+
+    def _compared(self, job: Job, step: Step, token: int, now: float) -> bool:
+        """A new token is there of a request that has drafts; whether the step that takes it is under way."""
+        guessing, draft = self.guessing, job.drafts and job.drafts.next(())
+        if draft:
+            guessing.scored(draft, token)
+        if step.phase == "decode":
+            guessing.came(now - job.left_s if job.is_sure else None, step.busy_s)
+            apart = job.apart(now)
+            if not job.is_sure:
+                guessing.apart(*apart)
+        is_right = job.compare(token)
+        guessing.accepted += is_right
+        self.guess_due = now
+        return is_right
 
     def _take(self, job: Job, step: Step, tokens: Array) -> Iterator[Action]:
         """New tokens are there."""
@@ -262,6 +319,7 @@ class Schedule:
             self.sharing.add(job)
             return
         job.step_begins(now)
+        self.guessing.began(now)
         for step, inputs in job.calls():
             yield Begin(step, inputs)
 

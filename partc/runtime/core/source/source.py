@@ -240,6 +240,7 @@ class Source:
     def catch_up(self, now: float) -> Iterator[Action]:
         """Do what can wait until the next step is on its way, and what is due."""
         yield from self.schedule.clients.flush_tokens()
+        yield from self.schedule.guess(now)
         yield from self.schedule.check_deadlines(now)
         yield from self.monitor.look(now)
         if self.changes.is_stopping and self.schedule.is_at_rest:
@@ -253,7 +254,8 @@ class Source:
     @property
     def due(self) -> float | None:
         """When `catch_up` must be called."""
-        return soonest(self.schedule.deadlines.due, self.changes.due, self.monitor.due)
+        schedule = self.schedule
+        return soonest(schedule.deadlines.due, schedule.guess_due, self.changes.due, self.monitor.due)
 
     # -- inner workings
 

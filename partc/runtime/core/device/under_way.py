@@ -1,0 +1,77 @@
+"""The steps of one request that are under way on a device, in their order.
+
+Mostly there is one. A step whose input token is a guess begins while the one before is still on its way round the ring:
+then there are several, and none overtakes an earlier one at any instruction of their program. So every sub-module sees
+its rows in order, and messages of one kind leave in order.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from partc.format.program import REPLAY
+from partc.runtime.core.device.execution import Execution
+from partc.runtime.core.step import Step
+
+TOKEN_PHASES = ("decode", REPLAY)
+"""Phases of steps that take one token."""
+
+
+@dataclass(slots=True)
+class UnderWay:
+    """Executions of the steps of a request, the earliest first."""
+
+    _executions: deque[Execution] = field(default_factory=deque)
+
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._executions)
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._executions)
+
+    def __iter__(self) -> Iterator[Execution]:
+        """The earliest first."""
+        return iter(self._executions)
+
+    @property
+    def first(self) -> Execution | None:
+        """The earliest."""
+        return self._executions[0] if self._executions else None
+
+    def of(self, step: int) -> Execution | None:
+        """That of a step, if it is under way; O(steps under way)."""
+        return next((each for each in self._executions if each.step.step == step), None)
+
+    def takes(self, step: Step) -> bool:
+        """Whether a step may begin now: all before it are over, or are steps of the same program and request alone."""
+        if not self._executions:
+            return True
+        last = self._executions[-1].step
+        return step.phase == last.phase and step.phase in TOKEN_PHASES and not (step.others or last.others)
+
+    def add(self, execution: Execution) -> None:
+        """The next step begins."""
+        if self._executions:
+            execution.before = self._executions[-1]
+        self._executions.append(execution)
+
+    def able(self) -> Execution | None:
+        """The earliest that can go on; O(steps under way)."""
+        return next((each for each in self._executions if each.can_go_on), None)
+
+    def end_first(self) -> Execution:
+        """The earliest is over."""
+        execution = self._executions.popleft()
+        if self._executions:
+            self._executions[0].before = None
+        return execution
+
+    def drop(self) -> None:
+        """Nothing will follow from any of them."""
+        for execution in self._executions:
+            execution.drop()
+        self._executions.clear()

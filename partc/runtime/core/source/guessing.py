@@ -1,0 +1,111 @@
+"""When the source begins a step with a guessed token, while the true one is on its way.
+
+A lone request leaves all devices but one idle. A *guess* is a step of one row as any other, so no call has another shape
+and no token another bit; only its input is a draft. It is right, and the next token comes so much earlier, or the
+source takes it back (`branch`). True steps go first, always; a guess leaves only where it takes nothing from them:
+
+1. fewer steps are under way, of all requests, than the ring has room for: its lap divided by its slowest stage;
+2. the slowest stage has had time for the step before;
+3. the draft and the guesses before it are right often enough (`LEAST_CHANCE`), as drafts of their kinds have been
+   lately. Every token counts, also where its draft was not sent: so it shows when what has failed succeeds again.
+
+Time per token is then (1 - g) · lap + g · slowest stage, where g is the share of tokens that were guessed. PipeInfer
+(asynchronous single-token runs) is the nearest published design; it draws drafts from a second model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from partc.runtime.core.source.drafts import LENGTHS, Draft
+from partc.runtime.core.step import MOST_GUESSED
+
+LEAST_CHANCE = 0.1
+"""No guess is sent that is right less often."""
+_PRIOR = (0.85, 0.75, 0.6, 0.45, 0.3, 0.15)
+"""Chance that a draft is right, for each of `LENGTHS`, before anything is known (measured on texts of six kinds)."""
+_PRIOR_WEIGHT = 6.0
+"""Tokens that the prior counts for."""
+_KEPT = 0.98
+"""What of a count remains when another token comes."""
+_SLACK = 1.05
+"""A stage takes so much longer than it computes: it receives and sends."""
+_NEW = 0.2
+"""Weight of the last time in a mean."""
+_QUEUED = 1.5
+"""Steps that arrive so much further apart than they left have waited for each other: a link is the slowest stage."""
+
+
+@dataclass(slots=True)
+class Guessing:
+    """What the source has learnt of its ring and of its drafts."""
+
+    lap_s: float = 0.0
+    """Seconds from the begin of a step to its token; 0: not known."""
+    stage_s: float = 0.0
+    """Seconds that the busiest device computes for a step; 0: not known."""
+    link_s: float = 0.0
+    """Seconds that the busiest link takes for one, where that has shown; 0: no longer than a device."""
+    drafted: int = 0
+    """Steps that began with a guess, of all requests."""
+    accepted: int = 0
+    """Those whose guess was right."""
+    _left: float = float("-inf")
+    """When the last step began."""
+    _right: list[float] = field(default_factory=lambda: [p * _PRIOR_WEIGHT for p in _PRIOR])
+    _all: list[float] = field(default_factory=lambda: [_PRIOR_WEIGHT] * len(LENGTHS))
+
+    # -- what it learns
+
+    def began(self, now: float) -> None:
+        """A step has begun."""
+        self._left = now
+
+    def came(self, lap_s: float | None, busy_s: float | None) -> None:
+        """A token has come, so long after its step began, if nothing was ahead of that; and who was the busiest."""
+        if lap_s is not None:
+            self.lap_s = _mean(self.lap_s, lap_s)
+        if busy_s is not None:
+            self.stage_s = _mean(self.stage_s, busy_s)
+        self.link_s *= _KEPT
+
+    def apart(self, left_s: float, arrived_s: float) -> None:
+        """Two steps of a request left one after the other, and arrived: how far apart, seconds."""
+        if arrived_s > _QUEUED * left_s:
+            self.link_s = _mean(self.link_s, arrived_s)
+
+    def scored(self, draft: Draft, token: int) -> None:
+        """The token has come for which a draft stood, whether that was sent or not."""
+        at = draft.length
+        self._right[at] = self._right[at] * _KEPT + (draft.token == token)
+        self._all[at] = self._all[at] * _KEPT + 1.0
+
+    def forget_times(self) -> None:
+        """Another placement is in force: its laps are others."""
+        self.lap_s = self.stage_s = self.link_s = 0.0
+
+    # -- what follows
+
+    @property
+    def most(self) -> int:
+        """Steps that the ring has room for; 1: nothing is guessed."""
+        slowest_s = max(self.stage_s, self.link_s)
+        return max(1, min(1 + MOST_GUESSED, int(self.lap_s / slowest_s))) if slowest_s else 1
+
+    @property
+    def pace_s(self) -> float:
+        """Seconds between two steps that a ring takes at least."""
+        return max(_SLACK * self.stage_s, self.link_s)
+
+    @property
+    def next_s(self) -> float:
+        """When a guess may leave."""
+        return self._left + self.pace_s
+
+    def chance(self, draft: Draft) -> float:
+        """How often drafts of this kind are right."""
+        return self._right[draft.length] / self._all[draft.length]
+
+
+def _mean(before: float, value: float) -> float:
+    return before + _NEW * (value - before) if before else value
