@@ -17,16 +17,21 @@ from msgspec.structs import replace
 from partc.format.message_parts import Held, Reached
 from partc.format.role import Role
 from partc.runtime.core.actions import Action
+from partc.runtime.core.device.execution import Execution
 from partc.runtime.core.device.fetches import Fetches
 from partc.runtime.core.device.preparation import Preparation
+from partc.runtime.core.device.request import Request
 from partc.runtime.core.device.requests import Requests
+from partc.runtime.core.device.under_way import UnderWay
 from partc.runtime.core.links.link import Receiver
 from partc.runtime.core.links.outgoing import Outgoing
 from partc.runtime.core.source import job, source
 from partc.runtime.core.source.changes import Changes
+from partc.runtime.core.source.job import Job
 from partc.runtime.core.source.members import Member, Members
 from partc.runtime.core.source.schedule import Schedule
-from tests.runtime.living import Life, hybrid_life, life, play
+from partc.runtime.core.step import Step
+from tests.runtime.living import Life, guessing_life, hybrid_life, life, play
 
 Patch = AbstractContextManager[Any]
 
@@ -59,7 +64,11 @@ def caught_at(mutant: Mutant) -> tuple[int, str] | None:
 def mutants() -> list[Mutant]:
     """All of them, freshly made: a patch is used once."""
     common = [Mutant(name, patches, seeds) for name, (patches, seeds) in _all().items()]
-    return [*common, *(Mutant(name, [each], 3000, hybrid_life) for name, each in _of_hybrids().items())]
+    return [
+        *common,
+        *(Mutant(name, [each], 3000, hybrid_life) for name, each in _of_hybrids().items()),
+        *(Mutant(name, [each], 3000, guessing_life) for name, each in _of_guesses().items()),
+    ]
 
 
 def _all() -> Mapping[str, tuple[list[Patch], int]]:
@@ -106,9 +115,19 @@ def _of_hybrids() -> Mapping[str, Patch]:
     }
 
 
+def _of_guesses() -> Mapping[str, Patch]:
+    return {
+        "a wrong guess is not taken back": patch.object(Job, "compare", _always_right),
+        "tokens of an old branch are told": patch.object(Job, "is_void", _never),
+        "rows of an old branch are computed": patch.object(Request, "is_void", _never),
+        "guesses are settled": patch.object(Request, "settled", property(lambda self: self.steps)),
+        "the last step goes on first": patch.object(UnderWay, "able", _last_able),
+    }
+
+
 _hello, _greeted, _prepared = Outgoing._hello, Changes.greeted, Changes.prepared
 _commit, _accept, _emitted = Preparation.commit, Receiver.accept, Schedule.emitted
-_fetch, _watermark = Fetches._fetch, source._watermark
+_fetch, _watermark, _compare = Fetches._fetch, source._watermark, Job.compare
 
 
 def _nothing(self: object, *_: object) -> None:
@@ -117,6 +136,20 @@ def _nothing(self: object, *_: object) -> None:
 
 def _no_actions(self: object, *_: object) -> Iterator[Action]:
     return iter(())
+
+
+def _last_able(self: UnderWay) -> Execution | None:
+    """Of the steps that can go on the last does."""
+    return next((each for each in reversed([*self]) if each.can_go_on), None)
+
+
+def _never(self: object, step: Step) -> bool:
+    return False
+
+
+def _always_right(self: Job, token: int) -> bool:
+    """A guess counts as right, and its step goes on."""
+    return _compare(self, self.guesses[0].token if self.guesses else token)
 
 
 def _nameless_hello(self: Outgoing, out: Any) -> Any:

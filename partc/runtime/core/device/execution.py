@@ -75,8 +75,6 @@ class Execution:
     """Values for the client."""
     kept: Mapping[str, Array] | None = None
     """Values that later steps read; None: nothing is said of them."""
-    before: Execution | None = None
-    """The step before, while it is under way: it is not overtaken at any instruction."""
     _role: Role = field(init=False)
     _program: Program = field(init=False)
     _awaits: Sequence[tuple[Message, ...]] = field(init=False)
@@ -108,7 +106,7 @@ class Execution:
     @property
     def can_go_on(self) -> bool:
         """Whether the instruction that it stands at may be carried out now, or none is left."""
-        return self.is_over or (self._at < self._limit and self.awaited is None)
+        return self.awaited is None
 
     @property
     def works_at(self) -> str:
@@ -146,8 +144,7 @@ class Execution:
         Unless it `computes` it stops before that.
         """
         program, awaits = self._program, self._awaits
-        limit = self._limit
-        while self._at < limit and not (awaits[self._at] and self.awaited):
+        while self._at < len(program) and not (awaits[self._at] and self.awaited):
             instruction = program[self._at]
             if not computes and isinstance(instruction, Run | Sample):
                 return False
@@ -183,11 +180,6 @@ class Execution:
         return replace(step, busy_s=self.timing.compute_s)
 
     # -- inner workings
-
-    @property
-    def _limit(self) -> int:
-        """The first instruction that it may not carry out yet."""
-        return len(self._program) if self.before is None else self.before._at
 
     def _execute(self, instruction: Instruction, actions: list[Action]) -> bool:
         """Carry out an instruction; whether it must be computed."""

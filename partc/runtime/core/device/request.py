@@ -160,7 +160,7 @@ class Request:
         Raises:
             RunError: the step does not fit the request, or the message came already.
         """
-        if step.branch < self.branch:
+        if self.is_void(step):
             return []
         self._take_back(step)
         execution = self._under_way.of(step.step)
@@ -181,6 +181,10 @@ class Request:
         self._settle()
         return seen
 
+    def is_void(self, step: Step) -> bool:
+        """Whether the request was taken back since a step began."""
+        return step.branch < self.branch
+
     def advance(self, now: float) -> list[Action]:
         """Go on until something must be computed, a message is missing, or the step is over."""
         execution = self._under_way.able()
@@ -190,7 +194,7 @@ class Request:
         return self._go_on(execution, now, computes=True)
 
     def move(self, step: int, now: float) -> list[Action]:
-        """Let a step go on to where it needs the engine, which works for another one: a token does not wait for that."""
+        """Let a step go on to where it needs the engine, which works for another one: no token waits for that."""
         execution = self._under_way.of(step)
         if execution is None or execution is self._computing or not execution.can_go_on:
             return []
@@ -256,7 +260,7 @@ class Request:
         if execution.advance(actions, computes=computes):
             self._computing, self.state = execution, State.COMPUTING
             return actions
-        execution.ready_since = now  # the engine works for another step, or the one before it comes first
+        execution.ready_since = now  # the engine works for another step
         if execution.is_over:
             actions += self._finish(now)
         elif execution.awaited is not None:

@@ -1,8 +1,8 @@
 """The steps of one request that are under way on a device, in their order.
 
 Mostly there is one. A step whose input token is a guess begins while the one before is still on its way round the ring:
-then there are several, and none overtakes an earlier one at any instruction of their program. So every sub-module sees
-its rows in order, and messages of one kind leave in order.
+then there are several. None overtakes an earlier one at any instruction of their program: what they wait for comes over
+links that keep the order, and of those that can go on the earliest does. So every sub-module sees its rows in order.
 """
 
 from __future__ import annotations
@@ -55,8 +55,6 @@ class UnderWay:
 
     def add(self, execution: Execution) -> None:
         """The next step begins."""
-        if self._executions:
-            execution.before = self._executions[-1]
         self._executions.append(execution)
 
     def able(self) -> Execution | None:
@@ -65,10 +63,7 @@ class UnderWay:
 
     def end_first(self) -> Execution:
         """The earliest is over."""
-        execution = self._executions.popleft()
-        if self._executions:
-            self._executions[0].before = None
-        return execution
+        return self._executions.popleft()
 
     def drop(self) -> None:
         """Nothing will follow from any of them."""

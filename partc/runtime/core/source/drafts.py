@@ -1,7 +1,7 @@
-"""Drafts of a request's next tokens: what stood behind the same words before, in its prompt, in what the client expects
-of the answer, and in the answer so far (n-grams; evidence from llama.cpp's lookup and from prompt lookup decoding).
+"""Drafts of a request's next tokens: what stood behind the same tokens before (n-grams, prompt lookup decoding).
 
-The source alone drafts. A draft is the token behind the latest occurrence of the longest ending of the text that has
+They are taken from its prompt, from what the client expects of the answer, and from the answer so far. The source alone
+drafts. A draft is the token behind the latest occurrence of the longest ending of the text that has
 occurred before; lengths are tried from `LENGTHS`. Nothing is known of a token of which no ending has.
 """
 

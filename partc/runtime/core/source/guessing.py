@@ -1,7 +1,7 @@
 """When the source begins a step with a guessed token, while the true one is on its way.
 
-A lone request leaves all devices but one idle. A *guess* is a step of one row as any other, so no call has another shape
-and no token another bit; only its input is a draft. It is right, and the next token comes so much earlier, or the
+A lone request leaves all devices but one idle. A *guess* is a step of one row as any other, so no call has another
+shape and no token another bit; only its input is a draft. It is right, and the next token comes so much earlier, or the
 source takes it back (`branch`). True steps go first, always; a guess leaves only where it takes nothing from them:
 
 1. fewer steps are under way, of all requests, than the ring has room for: its lap divided by its slowest stage;

@@ -12,6 +12,7 @@ from partc.format.messages import Submit
 from partc.format.role import Role
 from partc.runtime.core.events import Origin
 from partc.runtime.core.liveness import Progress
+from partc.runtime.core.source.drafts import Drafts
 from partc.runtime.core.source.inputs import (
     check_length,
     check_placeholders,
@@ -22,7 +23,6 @@ from partc.runtime.core.source.inputs import (
     with_media,
     with_start,
 )
-from partc.runtime.core.source.drafts import Drafts
 from partc.runtime.core.source.job import Job
 from partc.runtime.core.tokens import check_tokens
 

@@ -280,8 +280,7 @@ class Schedule:
             yield from self._begin(job, now)
 
     def _best_draft(self) -> tuple[Job, int, float] | None:
-        """The request whose next draft is right most often, of those whose steps are computed alone; the token, and
-        how often."""
+        """Of the requests whose steps are computed alone the one with the draft most often right; that; how often."""
         drafts = [
             (job, draft.token, job.chance * self.guessing.chance(draft))
             for job in self.queue.stepping
