@@ -90,7 +90,8 @@ def test_samples(
 
 
 @pytest.mark.parametrize(
-    ("kind", "count"), [(living.life, 40), (living.shared_life, 20), (living.hybrid_life, 40)]
+    ("kind", "count"),
+    [(living.life, 40), (living.shared_life, 20), (living.hybrid_life, 40), (living.guessing_life, 40)],
 )
 def test_lives_of_rings(kind: Callable[[int], living.Life], count: int, core: Process) -> None:
     """Rings that lose devices, move and heal (`tests.runtime.living`), with both cores at once."""

@@ -10,7 +10,7 @@ using messages::Row;
 using messages::TensorSpec;
 
 std::vector<StepMember> Step::members() const {
-  std::vector<StepMember> found{{request, slot, step}};
+  std::vector<StepMember> found{{request, slot, step, branch}};
   found.insert(found.end(), others.begin(), others.end());
   return found;
 }
@@ -33,6 +33,7 @@ Step shared(const std::vector<Step>& steps) {
     found.position.push_back(step->position.front());
     found.length.push_back(step->length.front());
     found.others.push_back(step->members().front());
+    if (!found.busy_s) found.busy_s = step->busy_s;
   }
   return found;
 }
@@ -46,6 +47,7 @@ std::vector<Step> apart(const Step& step) {
     own.request = member.request;
     own.slot = member.slot;
     own.step = member.step;
+    own.branch = member.branch;
     own.dims.set("batch", 1);
     own.position = {step.position.at(row)};
     own.length = {step.length.at(row)};
@@ -58,17 +60,18 @@ std::vector<Step> apart(const Step& step) {
 
 std::vector<Row> rows_of(const Step& step, std::uint64_t max_batch) {
   const std::uint64_t first = step.slot * max_batch;
-  if (step.position.empty()) return {{step.request, first, step.step, 0, 0}};
+  if (step.position.empty()) return {{step.request, first, step.step, 0, 0, step.branch}};
   std::vector<Row> rows;
   if (!step.others.empty()) {
     for (const StepMember& member : step.members()) {
       const std::size_t at = rows.size();
-      rows.push_back({member.request, member.slot * max_batch, member.step, step.position[at], step.length[at]});
+      rows.push_back(
+          {member.request, member.slot * max_batch, member.step, step.position[at], step.length[at], member.branch});
     }
     return rows;
   }
   for (std::size_t at = 0; at < step.position.size(); ++at) {
-    rows.push_back({step.request, first + at, step.step, step.position[at], step.length[at]});
+    rows.push_back({step.request, first + at, step.step, step.position[at], step.length[at], step.branch});
   }
   return rows;
 }
@@ -92,7 +95,7 @@ Step shared_step_of(const messages::Data& data, const Role& role) {
     if (row.step == 0) {
       throw run_error("the step that opens request " + std::to_string(row.request) + " is shared");
     }
-    members.push_back({row.request, slot, row.step});
+    members.push_back({row.request, slot, row.step, row.branch});
     requests.insert(row.request);
     slots.insert(slot);
     step.position.push_back(row.position);
@@ -106,6 +109,8 @@ Step shared_step_of(const messages::Data& data, const Role& role) {
   step.step = members.front().step;
   step.phase = data.phase;
   step.dims = data.dims;
+  step.branch = members.front().branch;
+  step.busy_s = data.busy_s;
   step.likely = data.likely;
   step.others.assign(members.begin() + 1, members.end());
   return step;
@@ -120,7 +125,8 @@ Step step_of(const messages::Data& data, const Role& role) {
   const std::uint64_t slot = first.row / most;
   for (std::size_t at = 0; at < data.rows.size(); ++at) {
     const Row& row = data.rows[at];
-    if (row.request == first.request && row.step == first.step && row.row == slot * most + at) continue;
+    const bool is_own = row.request == first.request && row.step == first.step && row.branch == first.branch;
+    if (is_own && row.row == slot * most + at) continue;
     throw run_error("row " + std::to_string(row.row) + " of step " + std::to_string(row.step) +
                     " does not belong to request " + std::to_string(first.request));
   }
@@ -131,7 +137,8 @@ Step step_of(const messages::Data& data, const Role& role) {
   if (data.open.size() > 1 || (!data.open.empty() && data.open.front().request != first.request)) {
     throw run_error("a message of request " + std::to_string(first.request) + " opens another one");
   }
-  Step step{first.request, slot, first.step, data.phase, data.dims, {}, {}, {}, data.likely, {}};
+  Step step{first.request, slot, first.step,   data.phase, data.dims, {}, {}, {},
+            data.likely,   {},   first.branch, data.busy_s};
   for (const Row& row : data.rows) {
     if (!role.has_step_inputs()) break;
     step.position.push_back(row.position);
@@ -173,6 +180,11 @@ void check_step(const Step& step, const Role& role) {
   const bool may_begin = is_chunked || is_first;
   if (!role.programs.contains(step.phase) || (is_first && !begins) || (begins && !may_begin)) {
     throw run_error("step " + std::to_string(step.step) + " is no step of " + in_quotes(step.phase));
+  }
+  for (const StepMember& member : step.members()) {
+    if (member.branch <= (step.phase == "decode" ? member.step : 0)) continue;
+    throw run_error("step " + std::to_string(member.step) + " of " + in_quotes(step.phase) + " is not of branch " +
+                    std::to_string(member.branch));
   }
   if (!step.likely.empty() && step.likely.size() != size_or(step.dims, "batch", 1)) {
     throw run_error("probabilities of " + std::to_string(step.likely.size()) + " tokens");

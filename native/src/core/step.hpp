@@ -13,12 +13,14 @@ namespace partc::core {
 
 /// Steps with known results that a request may have under way; the last of them is waited for.
 inline constexpr std::uint64_t MOST_FORCED = 8;
+/// Steps behind the one with the last known token that a request may have under way; their tokens are guesses.
+inline constexpr std::uint64_t MOST_GUESSED = MOST_FORCED - 1;
 
 using Likelies = std::vector<std::vector<messages::Likely>>;
 
 /// A request that has one row in a step that it shares.
 struct StepMember {
-  std::uint64_t request = 0, slot = 0, step = 0;
+  std::uint64_t request = 0, slot = 0, step = 0, branch = 0;
 
   bool operator==(const StepMember&) const = default;
 };
@@ -47,6 +49,10 @@ struct Step {
   Likelies likely;
   /// The other requests that share the step; it is one of decode then.
   std::vector<StepMember> others;
+  /// The step from which on its request was last taken back; 0: it never was.
+  std::uint64_t branch = 0;
+  /// Seconds that the busiest device so far has computed for it; none: nobody wants to know.
+  std::optional<double> busy_s;
 
   /// The requests that it belongs to, in the order of their rows if there are several.
   std::vector<StepMember> members() const;

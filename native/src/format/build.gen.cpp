@@ -77,7 +77,7 @@ void fields(Visitor& visit, Is<Submodule> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Model> auto& item) {
-  visit.begin(Form::map, 20, "");
+  visit.begin(Form::map, 21, "");
   visit("name", item.name, Need::required, anything);
   visit("task", item.task, Need::required, pattern_is_task);
   visit("dtype", item.dtype, Need::required, anything);
@@ -97,6 +97,7 @@ void fields(Visitor& visit, Is<Model> auto& item) {
   visit("prompt_chunk", item.prompt_chunk, Need::optional, least_1_most_9007199254740991);
   visit("prompt_steps", item.prompt_steps, Need::optional, item_item_least_1_most_9007199254740991);
   visit("prefix_reuse", item.prefix_reuse, Need::optional, anything);
+  visit("drafts", item.drafts, Need::optional, anything);
   visit("step_requests", item.step_requests, Need::optional, least_1_most_9007199254740991);
 }
 

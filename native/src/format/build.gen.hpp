@@ -74,6 +74,7 @@ struct Model {
   std::optional<std::uint64_t> prompt_chunk{};
   std::vector<std::pair<std::uint64_t, std::uint64_t>> prompt_steps{};
   bool prefix_reuse = false;
+  bool drafts = false;
   std::uint64_t step_requests = 1;
   bool operator==(const Model&) const = default;
 };

@@ -43,12 +43,13 @@ void fields(Visitor& visit, Is<TensorSpec> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Row> auto& item) {
-  visit.begin(Form::array, 5, "");
+  visit.begin(Form::array, 6, "");
   visit("request", item.request, Need::required, most_4611686018427387904);
   visit("row", item.row, Need::required, anything);
   visit("step", item.step, Need::required, anything);
   visit("position", item.position, Need::required, anything);
   visit("length", item.length, Need::required, anything);
+  visit("branch", item.branch, Need::optional, anything);
 }
 
 template <class Visitor>
@@ -233,7 +234,7 @@ void fields(Visitor& visit, Is<Refuse> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Data> auto& item) {
-  visit.begin(Form::map, 9, "data");
+  visit.begin(Form::map, 10, "data");
   visit("session", item.session, Need::required, anything);
   visit("epoch", item.epoch, Need::required, most_4611686018427387904);
   visit("seq", item.seq, Need::required, anything);
@@ -243,6 +244,7 @@ void fields(Visitor& visit, Is<Data> auto& item) {
   visit("values", item.values, Need::required, anything);
   visit("open", item.open, Need::optional, anything);
   visit("likely", item.likely, Need::optional, anything);
+  visit("busy_s", item.busy_s, Need::optional, real_least_0_0);
 }
 
 template <class Visitor>
@@ -394,7 +396,7 @@ void fields(Visitor& visit, Is<Rows> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Submit> auto& item) {
-  visit.begin(Form::map, 10, "submit");
+  visit.begin(Form::map, 12, "submit");
   visit("ticket", item.ticket, Need::required, shortest_16_longest_16);
   visit("prompts", item.prompts, Need::required, anything);
   visit("max_new_tokens", item.max_new_tokens, Need::required, anything);
@@ -405,6 +407,8 @@ void fields(Visitor& visit, Is<Submit> auto& item) {
   visit("values", item.values, Need::required, anything);
   visit("known", item.known, Need::optional, anything);
   visit("reuse", item.reuse, Need::optional, anything);
+  visit("drafts", item.drafts, Need::optional, anything);
+  visit("expected", item.expected, Need::optional, anything);
 }
 
 template <class Visitor>
@@ -438,7 +442,7 @@ void fields(Visitor& visit, Is<Trace> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Result> auto& item) {
-  visit.begin(Form::map, 8, "result");
+  visit.begin(Form::map, 10, "result");
   visit("ticket", item.ticket, Need::required, shortest_16_longest_16);
   visit("tokens", item.tokens, Need::required, anything);
   visit("finish", item.finish, Need::required, anything);
@@ -446,6 +450,8 @@ void fields(Visitor& visit, Is<Result> auto& item) {
   visit("replayed", item.replayed, Need::optional, anything);
   visit("mismatches", item.mismatches, Need::optional, anything);
   visit("reused", item.reused, Need::optional, anything);
+  visit("drafted", item.drafted, Need::optional, anything);
+  visit("accepted", item.accepted, Need::optional, anything);
   visit("values", item.values, Need::required, anything);
 }
 

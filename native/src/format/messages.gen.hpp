@@ -14,13 +14,14 @@ struct TensorSpec {
   bool operator==(const TensorSpec&) const = default;
 };
 
-/// `[request, row, step, position, length]`: one sequence in a step.
+/// `[request, row, step, position, length, branch]`: one sequence in a step.
 struct Row {
   std::uint64_t request{};
   std::uint64_t row{};
   std::uint64_t step{};
   std::uint64_t position{};
   std::uint64_t length{};
+  std::uint64_t branch = 0;
   bool operator==(const Row&) const = default;
 };
 
@@ -219,6 +220,7 @@ struct Data {
   std::vector<TensorSpec> values{};
   std::vector<Opening> open{};
   std::vector<std::vector<Likely>> likely{};
+  std::optional<double> busy_s{};
   bool operator==(const Data&) const = default;
 };
 
@@ -399,6 +401,8 @@ struct Submit {
   std::vector<TensorSpec> values{};
   std::vector<std::vector<std::uint64_t>> known{};
   bool reuse = false;
+  bool drafts = false;
+  std::vector<std::uint64_t> expected{};
   bool operator==(const Submit&) const = default;
 };
 
@@ -444,6 +448,8 @@ struct Result {
   std::uint64_t replayed = 0;
   std::uint64_t mismatches = 0;
   std::uint64_t reused = 0;
+  std::uint64_t drafted = 0;
+  std::uint64_t accepted = 0;
   std::vector<TensorSpec> values{};
   bool operator==(const Result&) const = default;
 };

@@ -23,6 +23,10 @@ Likelies likelies(const Tensor& ids, const Tensor& logarithms) {
   return found;
 }
 
+bool needs_engine(const program::Instruction& instruction) {
+  return std::holds_alternative<program::Run>(instruction) || std::holds_alternative<program::Sample>(instruction);
+}
+
 }  // namespace
 
 Execution::Execution(ScriptPtr script, Step of_step, std::vector<Row> rows, bool trace, Tensors values,
@@ -65,13 +69,21 @@ void Execution::deliver(const std::string& peer, const Step& of, const Tensors& 
     throw refused(peer + " sent " + joined(key.values, ", ") + " twice in step " + std::to_string(of.step));
   }
   if (!of.likely.empty()) step.likely = of.likely;
+  if (of.busy_s && *of.busy_s > step.busy_s.value_or(0.0)) step.busy_s = of.busy_s;
   inbox_[key] = {values, now};
   for (const auto& [name, tensor] : values) timing.received_bytes += tensor.bytes.size;
   if (trace_ && of.phase != program::REPLAY) out.push_back(Seen{peer, of, values});
 }
 
-bool Execution::advance(Actions& out) {
+Step Execution::as_told() const {
+  Step told = step;
+  if (told.busy_s) told.busy_s = std::max(*told.busy_s, timing.compute_s);
+  return told;
+}
+
+bool Execution::advance(bool computes, Actions& out) {
   while (!is_over() && awaited() == nullptr) {
+    if (!computes && needs_engine((*program_)[at_].instruction)) return false;
     if (execute((*program_)[at_].instruction, out)) return true;
     pass();
   }
@@ -108,7 +120,7 @@ bool Execution::execute(const program::Instruction& instruction, Actions& out) {
                           [&](const program::Send& item) {
                             Tensors sent = named(item.values);
                             for (const auto& [name, tensor] : sent) timing.sent_bytes += tensor.bytes.size;
-                            out.push_back(Forward{item.device, step, std::move(sent)});
+                            out.push_back(Forward{item.device, as_told(), std::move(sent)});
                             return false;
                           },
                           [&](const program::Sample& item) {

@@ -41,14 +41,19 @@ class Execution {
   bool is_over() const { return at_ == program_->size(); }
   /// The first message that the instruction waits for and that has not come; null: none.
   const program::Message* awaited() const;
+  /// Whether the instruction that it stands at may be carried out now, or none is left.
+  bool can_go_on() const { return awaited() == nullptr; }
+  /// The step as others are told of it: with the time of the busiest device, where that is wanted.
+  Step as_told() const;
   /// The sub-module, or `sample`, at which it stands.
   std::string works_at() const;
   /// Whether it has run a sub-module, or runs it.
   bool has_begun(const std::string& submodule, bool is_computing) const;
   /// Take a message of this step. Throws Error: it came already.
   void deliver(const std::string& peer, const Step& of, const Tensors& values, double now, Actions& out);
-  /// Go on until a message is missing, the step is over, or something must be computed: then it is true.
-  bool advance(Actions& out);
+  /// Go on until a message is missing, the step is over, or something must be computed: then it is true. Unless it
+  /// `computes` it stops before that.
+  bool advance(bool computes, Actions& out);
   /// Take the result that `advance` asked for.
   void computed(const std::vector<Tensor>& values, double seconds);
   /// Let all values go: nothing will follow, though something may still be computed.

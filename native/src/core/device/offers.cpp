@@ -13,9 +13,9 @@ constexpr std::uint64_t MIRRORED_ROWS = 8;
 /// Answers that may be read at once.
 constexpr std::size_t MOST_READING = 4096;
 
-/// Rows that the steps from this one to the last have added to each sequence.
+/// Rows that the steps from this one to the last that stays have added to each sequence.
 std::uint64_t rows_between(const Request& request, std::uint64_t step) {
-  const Counts begins = request.position(step), ends = request.position(request.steps);
+  const Counts begins = request.position(step), ends = request.position(request.settled());
   std::uint64_t most = 0;
   for (std::size_t at = 0; at < ends.size(); ++at) {
     const std::uint64_t begin = at < begins.size() ? begins[at] : 0;
@@ -54,7 +54,8 @@ void Offers::wanted(const std::string& peer, const Origin& origin, const message
     out.push_back(Send{origin, none, {}});
     return;
   }
-  const std::uint64_t end = std::min(want.end != 0 ? want.end : request->steps, request->steps);
+  const std::uint64_t steps = want.waits ? request->settled() : request->steps;
+  const std::uint64_t end = std::min(want.end != 0 ? want.end : steps, steps);
   const messages::Rows header = header_of(want.epoch, want.request, want.submodule, want.begin, end);
   read_out(origin, *request, header, want.part, !want.waits, out);
 }
@@ -62,7 +63,8 @@ void Offers::wanted(const std::string& peer, const Origin& origin, const message
 /// Whether the answer to a question can be given now: states that a step rewrites are those of one step; they can be
 /// read between two steps, while that is the last.
 bool Offers::has(const Request& request, const messages::Want& want) const {
-  if (want.waits || !role_->rewrites(want.submodule)) return request.steps > want.begin;
+  if (want.waits) return request.settled() > want.begin;
+  if (!role_->rewrites(want.submodule)) return request.steps > want.begin;
   const bool is_between = requests_.steps_in(request, want.submodule) == request.steps;
   const bool follows = request.steps != 0 && request.steps >= want.begin;
   return is_between && follows && (want.end == 0 || want.end == request.steps);
@@ -93,8 +95,8 @@ void Offers::mirror(std::uint64_t number, const std::string& submodule, const st
   if (request == nullptr || rows_between(*request, sent) < MIRRORED_ROWS) return;
   const std::optional<Origin> way = links_.way_to(keeper);
   if (!way) return links_.connect(keeper, out);
-  sent_.set({number, submodule}, request->steps);
-  read_out(*way, *request, header_of(role_->epoch(), number, submodule, sent, request->steps), {}, false, out);
+  sent_.set({number, submodule}, request->settled());
+  read_out(*way, *request, header_of(role_->epoch(), number, submodule, sent, request->settled()), {}, false, out);
 }
 
 /// Have the rows of some steps read, which is answered by `read`: all parts of them, or only one. With `whole` the

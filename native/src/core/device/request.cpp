@@ -10,7 +10,6 @@
 namespace partc::core {
 namespace {
 
-bool is_decode(const std::string& phase) { return phase == "decode" || phase == program::REPLAY; }
 bool is_in_prompt(const std::string& phase) { return phase.empty() || phase == program::CHUNK; }
 
 std::string of_step(const Step& step) {
@@ -40,6 +39,11 @@ Request::Request(ScriptPtr script, const messages::Resumption& from, const Reque
   if (from.step != 0) kept_ = before->kept_;
 }
 
+std::uint64_t Request::settled() const {
+  if (!guesses_) return steps;
+  return std::max<std::uint64_t>(ends_.size(), steps > MOST_GUESSED ? steps - MOST_GUESSED : 0);
+}
+
 Counts Request::position(std::uint64_t step) const {
   if (step <= ends_.size()) return step == 0 ? Counts{} : ends_[step - 1];
   if (ends_.empty()) throw internal_error("request " + std::to_string(number) + " has no prompt");
@@ -56,8 +60,9 @@ void Request::begin_behind(const std::optional<messages::Reuse>& reuse) {
 void Request::share(const Step& step, std::vector<RequestPtr> mates) {
   const std::vector<Step> own = apart(step);
   for (std::size_t at = 0; at < own.size(); ++at) {
-    const Request& request = at == 0 ? *this : *mates[at - 1];
-    if (request.execution_) {
+    Request& request = at == 0 ? *this : *mates[at - 1];
+    request.take_back(own[at]);
+    if (!request.under_way_.empty()) {
       throw refused("request " + std::to_string(request.number) + " has a step under way, and cannot share one");
     }
     request.check_follows(own[at]);
@@ -70,7 +75,8 @@ bool Request::shares_with(std::uint64_t other) const {
 }
 
 void Request::begin(const Step& step, const Tensors& inputs, double now) {
-  if (execution_) {
+  take_back(step);
+  if (!queued_.empty() || !under_way_.takes(step)) {
     queued_.emplace_back(step, inputs);
   } else {
     start(step, inputs, now);
@@ -78,45 +84,50 @@ void Request::begin(const Step& step, const Tensors& inputs, double now) {
 }
 
 void Request::deliver(const std::string& peer, const Step& step, const Tensors& values, double now, Actions& out) {
-  if (!execution_) join(step, now);
-  const Step& own = execution_->step;
-  if (step.step != own.step && is_early(step)) {
+  if (step.branch < branch) return;
+  take_back(step);
+  Execution* execution = under_way_.of(step.step);
+  if (execution == nullptr && begins_with(step)) {
+    execution = &join(step, now);
+  } else if (execution == nullptr && is_early(step)) {
     early_.push_back({peer, step, values});
     return;
   }
-  if (!own.same_as(step)) {
+  if (execution == nullptr) execution = under_way_.first();
+  if (!execution->step.same_as(step)) {
     throw refused(peer + " is at step " + std::to_string(step.step) + " of request " + std::to_string(number) +
                   " with other sizes than here");
   }
-  execution_->deliver(peer, step, values, now, out);
-  if (state != RequestState::waiting || execution_->awaited() != nullptr) return;
-  state = RequestState::ready;
-  execution_->ready_since = now;
+  const bool was_waiting = !execution->can_go_on();
+  execution->deliver(peer, step, values, now, out);
+  if (was_waiting && execution->can_go_on()) execution->ready_since = now;
+  settle();
 }
 
 void Request::advance(double now, Actions& out) {
-  Execution& execution = under_way();
-  execution.timing.queue_s += now - execution.ready_since;
-  if (execution.advance(out)) {
-    state = RequestState::computing;
-  } else if (execution.is_over()) {
-    finish(now, out);
-  } else {
-    state = RequestState::waiting;
-    execution.waiting_since = now;
-  }
+  Execution* execution = under_way_.able();
+  if (execution == nullptr) return settle();
+  go_on(*execution, true, now, out);
+}
+
+void Request::move(std::uint64_t step, double now, Actions& out) {
+  Execution* execution = under_way_.of(step);
+  if (execution != nullptr && execution != computing_ && execution->can_go_on()) go_on(*execution, false, now, out);
 }
 
 void Request::computed(const std::vector<Tensor>& values, double seconds, double now) {
-  Execution& execution = under_way();
-  execution.computed(values, seconds);
+  Execution* execution = std::exchange(computing_, nullptr);
+  if (execution == nullptr) throw internal_error("request " + std::to_string(number) + " computes nothing");
+  execution->computed(values, seconds);
   state = RequestState::ready;
-  execution.ready_since = now;
+  execution->ready_since = now;
+  if (!execution->can_go_on()) execution->waiting_since = now;
 }
 
 void Request::close() {
   state = RequestState::closed;
-  if (execution_) execution_->drop();
+  computing_ = nullptr;
+  under_way_.drop();
   kept_.clear();
   mates_.clear();
   queued_.clear();
@@ -124,40 +135,82 @@ void Request::close() {
 }
 
 std::optional<std::pair<std::uint64_t, program::Message>> Request::waits_for() const {
-  const bool waits = execution_ && state == RequestState::waiting;
-  const program::Message* message = waits ? execution_->awaited() : nullptr;
+  const Execution* execution = state == RequestState::waiting ? under_way_.first() : nullptr;
+  const program::Message* message = execution == nullptr ? nullptr : execution->awaited();
   if (message == nullptr) return {};
-  return std::pair{execution_->step.step, *message};
+  return std::pair{execution->step.step, *message};
 }
 
-bool Request::has_begun(const std::string& submodule) const {
-  return execution_ && execution_->has_begun(submodule, state == RequestState::computing);
+bool Request::has_begun(const std::string& submodule) const { return under_way_.have_begun(submodule, computing_); }
+
+std::pair<std::string, std::string> Request::works_at() const {
+  if (computing_ == nullptr) return {};
+  return {computing_->works_at(), computing_->step.phase};
 }
 
-std::pair<std::string, std::string> Request::works_at() const { return {under_way().works_at(), phase_}; }
-
-Execution& Request::under_way() {
-  if (!execution_) throw internal_error("request " + std::to_string(number) + " has no step under way");
-  return *execution_;
+double Request::began_s() const {
+  const Execution* execution = under_way_.able();
+  if (execution == nullptr) throw internal_error("request " + std::to_string(number) + " cannot go on");
+  return execution->timing.started_s;
 }
 
-const Execution& Request::under_way() const {
-  if (!execution_) throw internal_error("request " + std::to_string(number) + " has no step under way");
-  return *execution_;
+void Request::go_on(Execution& execution, bool computes, double now, Actions& out) {
+  execution.timing.queue_s += now - execution.ready_since;
+  if (execution.advance(computes, out)) {
+    computing_ = &execution;
+    state = RequestState::computing;
+    return;
+  }
+  execution.ready_since = now;  // the engine works for another step
+  if (execution.is_over()) {
+    finish(now, out);
+  } else if (!execution.can_go_on()) {
+    execution.waiting_since = now;
+  }
+  settle();
+}
+
+/// Find out in which state it is, unless something is computed.
+void Request::settle() {
+  if (computing_ != nullptr) return;
+  const bool waits = under_way_.able() == nullptr;
+  state = under_way_.empty() ? RequestState::idle : waits ? RequestState::waiting : RequestState::ready;
+}
+
+/// Let go of what a newer branch has made void; the steps before its first row are over, and stay.
+///
+/// What the engine computes for it goes on, but nothing follows from it.
+void Request::take_back(const Step& step) {
+  if (step.branch <= branch) return;
+  branch = step.branch;
+  under_way_.drop();
+  queued_.clear();
+  early_.clear();
+  mates_.clear();
+  computing_ = nullptr;
+  steps = std::min(steps, step.branch);
+  if (timings.size() > steps) timings.resize(steps);
+  settle();
+}
+
+/// Whether a message is the first of a step that may begin now.
+bool Request::begins_with(const Step& step) const {
+  if (under_way_.empty()) return true;
+  return step.step == steps + under_way_.size() && !script_->role->is_source() && under_way_.takes(step);
 }
 
 /// A message is the first to tell of a step.
-void Request::join(const Step& step, double now) {
+Execution& Request::join(const Step& step, double now) {
   if (step.step < steps) {
     throw refused("step " + std::to_string(step.step) + " of request " + std::to_string(number) + " is over");
   }
   if (script_->role->is_source()) {
     throw refused("step " + std::to_string(step.step) + " of request " + std::to_string(number) + " has not begun");
   }
-  start(step, {}, now);
+  return start(step, {}, now);
 }
 
-void Request::start(const Step& step, const Tensors& inputs, double now) {
+Execution& Request::start(const Step& step, const Tensors& inputs, double now) {
   if (step.others.empty()) {
     check_follows(step);
   } else {
@@ -170,28 +223,33 @@ void Request::start(const Step& step, const Tensors& inputs, double now) {
   Timing timing;
   timing.request = number;
   const std::uint64_t behind = step.step + 1;
-  timing.step = is_decode(step.phase) && behind > ends_.size() ? behind - ends_.size() : 0;
+  timing.step = takes_token(step.phase) && behind > ends_.size() ? behind - ends_.size() : 0;
   timing.started_s = now;
   timing.epoch = script_->role->epoch();
   std::vector<Row> rows{{slot, sampling_}};
   for (const RequestPtr& mate : mates_) rows.push_back({mate->slot, mate->sampling_});
-  execution_.emplace(script_, step, std::move(rows), trace_, std::move(values), std::move(timing), resets_);
-  if (execution_->awaited() == nullptr) {
-    state = RequestState::ready;
-    execution_->ready_since = now;
+  guesses_ = step.busy_s.has_value();
+  // What came before the first message of a step was waiting for it, but for a request's very first.
+  const double since = step.step != 0 && under_way_.empty() ? idle_since_ : now;
+  Execution& execution =
+      under_way_.add(script_, step, std::move(rows), trace_, std::move(values), std::move(timing), resets_);
+  if (execution.can_go_on()) {
+    execution.ready_since = now;
   } else {
-    // What came before the first message of a step was waiting for it, but for a request's very first.
-    state = RequestState::waiting;
-    execution_->waiting_since = step.step != 0 ? idle_since_ : now;
+    execution.waiting_since = since;
   }
+  settle();
+  return execution;
 }
 
 void Request::check_follows(const Step& step) const {
-  bool fits = step.step == steps && step.slot == slot;
+  const std::uint64_t following = steps + under_way_.size();
+  bool fits = step.step == following && step.slot == slot;
   if (fits && step.step == 0 && reuse_) fits = step.position == Counts{reuse_->rows};
   if (fits && step.step != 0) fits = !(ends_.empty() && step.step > 0) && position(step.step) == step.position;
-  if (fits && is_decode(step.phase) != is_in_prompt(phase_)) return;
-  throw refused(of_step(step) + " does not follow its step " + std::to_string(static_cast<std::int64_t>(steps) - 1));
+  if (fits && takes_token(step.phase) != is_in_prompt(phase_)) return;
+  throw refused(of_step(step) + " does not follow its step " +
+                std::to_string(static_cast<std::int64_t>(following) - 1));
 }
 
 Tensors Request::step_inputs(const Step& step) const {
@@ -205,13 +263,11 @@ Tensors Request::step_inputs(const Step& step) const {
           {"index", Tensor::int64({index.size()}, index)}};
 }
 
-/// The step is over; what it emits goes out last, since the request's next step begins with it.
+/// The earliest step is over; what it emits goes out last, since the request's next step begins with it.
 void Request::finish(double now, Actions& out) {
-  const Execution over = std::move(under_way());
+  const Execution over = under_way_.end_first();
   const Step& step = over.step;
-  execution_.reset();
   timings.push_back(over.timing);
-  state = RequestState::idle;
   idle_since_ = now;
   steps = step.step + 1;
   resets_ = over.resets;
@@ -219,7 +275,7 @@ void Request::finish(double now, Actions& out) {
   const std::vector<RequestPtr> mates = std::exchange(mates_, {});
   for (std::size_t at = 0; at < mates.size(); ++at) mates[at]->step_was_shared(step.others[at].step, over.timing, now);
   if (step.phase == "prefill" || step.phase == program::CHUNK) ends_.push_back(step.end());
-  if (!queued_.empty()) {
+  while (!queued_.empty() && under_way_.takes(queued_.front().first)) {
     const auto [following, inputs] = std::move(queued_.front());
     queued_.pop_front();
     start(following, inputs, now);
@@ -227,7 +283,7 @@ void Request::finish(double now, Actions& out) {
   const std::vector<Early> early = std::move(early_);
   early_.clear();
   for (const Early& each : early) deliver(each.peer, each.step, each.values, now, out);
-  if (!over.emitted.empty()) out.push_back(Emitted{step, over.emitted});
+  if (!over.emitted.empty()) out.push_back(Emitted{over.as_told(), over.emitted});
 }
 
 /// A step is over that another request has computed for this one, too; each counts all of its time.
@@ -242,7 +298,7 @@ void Request::step_was_shared(std::uint64_t step, const Timing& timing, double n
 
 /// Whether a message belongs to a later step that may be known already.
 bool Request::is_early(const Step& step) const {
-  const std::uint64_t own = under_way().step.step;
+  const std::uint64_t own = under_way_.first()->step.step;
   return step.step > own && step.step - own <= script_->most_steps && early_.size() < script_->most_early;
 }
 

@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/device/execution.hpp"
+#include "core/device/under_way.hpp"
 
 namespace partc::core {
 
@@ -31,7 +31,11 @@ class Request {
   /// The steps that are over; the rows of all `steps` of them are in the states.
   std::vector<Timing> timings;
   std::uint64_t steps = 0;
+  /// The step from which on it was last taken back.
+  std::uint64_t branch = 0;
 
+  /// Steps that are over, and will not be taken back: no token of theirs is a guess.
+  std::uint64_t settled() const;
   /// (batch,) valid tokens in the cache before a step that is over, or the next one; none before the first.
   Counts position(std::uint64_t step) const;
   /// Go on behind rows that the slot has, before the first step.
@@ -43,13 +47,16 @@ class Request {
   bool shares_with(std::uint64_t other) const;
   /// Whether the step under way is that of several requests.
   bool shares() const { return !mates_.empty(); }
-  /// Start a step whose inputs are here (on the source), once the last one is over. Throws Error: it does not follow.
+  /// Start a step whose inputs are here (on the source), once the last one is over or leaves room for it.
+  /// Throws Error: it does not follow.
   void begin(const Step& step, const Tensors& inputs, double now);
   /// Take a message; on other devices than the source, the first message of a step starts it.
   /// Throws Error: the step does not fit the request, or the message came already.
   void deliver(const std::string& peer, const Step& step, const Tensors& values, double now, Actions& out);
   /// Go on until something must be computed, a message is missing, or the step is over.
   void advance(double now, Actions& out);
+  /// Let a step go on to where it needs the engine, which works for another one: no token waits for that.
+  void move(std::uint64_t step, double now, Actions& out);
   /// Take the result that `advance` asked for.
   void computed(const std::vector<Tensor>& values, double seconds, double now);
   void close();
@@ -59,8 +66,8 @@ class Request {
   std::pair<std::string, std::string> works_at() const;
   /// Whether the step under way has run a sub-module, or runs it.
   bool has_begun(const std::string& submodule) const;
-  /// When the step under way began.
-  double began_s() const { return under_way().timing.started_s; }
+  /// When the earliest step under way that can go on began.
+  double began_s() const;
 
  private:
   struct Early {
@@ -69,10 +76,12 @@ class Request {
     Tensors values;
   };
 
-  Execution& under_way();
-  const Execution& under_way() const;
-  void join(const Step& step, double now);
-  void start(const Step& step, const Tensors& inputs, double now);
+  void go_on(Execution& execution, bool computes, double now, Actions& out);
+  void settle();
+  void take_back(const Step& step);
+  bool begins_with(const Step& step) const;
+  Execution& join(const Step& step, double now);
+  Execution& start(const Step& step, const Tensors& inputs, double now);
   void check_follows(const Step& step) const;
   Tensors step_inputs(const Step& step) const;
   void finish(double now, Actions& out);
@@ -91,8 +100,11 @@ class Request {
   std::deque<std::pair<Step, Tensors>> queued_;
   /// Messages of later steps.
   std::vector<Early> early_;
-  /// The step under way.
-  std::optional<Execution> execution_;
+  /// The steps under way, and the one for which the engine works; null: for none.
+  UnderWay under_way_;
+  Execution* computing_ = nullptr;
+  /// Whether the last steps may have taken guesses.
+  bool guesses_ = false;
   /// The other requests of a shared step, in the order of their rows.
   std::vector<RequestPtr> mates_;
   /// Rows of an earlier request that step 0 goes on behind.

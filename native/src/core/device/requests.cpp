@@ -113,6 +113,7 @@ void Requests::deliver(const std::string& peer, const Step& step, const Tensors&
     if (!gather(*request, step)) return;
     const RequestState before = request->state;
     request->deliver(peer, step, values, now, found);
+    if (computing_ && !halted_.contains(request->number)) request->move(step.step, now, found);
     noted(*request, before);
     out.insert(out.end(), found.begin(), found.end());
   } catch (const Error& caught) {

@@ -88,6 +88,7 @@ std::optional<Send> Outgoing::send(const Forward& forward) {
   data.values = announced(forward.values, role_->types);
   if (forward.step.opening) data.open.push_back(*forward.step.opening);
   data.likely = forward.step.likely;
+  data.busy_s = forward.step.busy_s;
   Frames frames;
   for (const auto& [name, tensor] : forward.values) frames.push_back(tensor.bytes);
   sender.push({data, frames});

@@ -1,6 +1,8 @@
 #include "core/source/job.hpp"
 
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "format/facts.gen.hpp"
 
@@ -32,7 +34,8 @@ void Job::stand() {
 
 void Job::step_begins(double now) {
   become(JobState::stepping);
-  started = now;
+  started = left_s = now;
+  is_sure = true;
   progress.moved(now);
 }
 
@@ -57,6 +60,48 @@ Fresh Job::take(const std::vector<std::int64_t>& given) {
 
 bool Job::finished() const {
   return std::ranges::none_of(finish, [](const std::string& reason) { return reason.empty(); });
+}
+
+bool Job::may_guess() const {
+  const std::uint64_t ahead = reached() + 1 + guesses.size(), behind = drawn.size() + guesses.size() + 1;
+  const bool is_ahead = drafts && !drawn.empty() && next_step == ahead;
+  return is_ahead && behind < max_new_tokens && guesses.size() < MOST_GUESSED;
+}
+
+std::optional<Draft> Job::draft() const {
+  if (!drafts) return {};
+  Counts before;
+  for (const Guess& guess : guesses) before.push_back(guess.token);
+  std::optional<Draft> found = drafts->next(before);
+  if (found && stop.contains(found->token)) found.reset();
+  return found;
+}
+
+Call Job::guess(std::uint64_t token, double chance, double now) {
+  guesses.push_back({token, now, chance});
+  ++drafted;
+  return call(next_step++);
+}
+
+std::pair<double, double> Job::apart(double now) {
+  const auto [left, arrived] = std::exchange(before_, {left_s, now});
+  return {left_s - left, now - arrived};
+}
+
+bool Job::compare(std::uint64_t token) {
+  if (drafts) drafts->add(token);
+  if (guesses.empty()) return false;
+  const Guess first = guesses.front();
+  if (first.token == token) {
+    guesses.pop_front();
+    left_s = first.left_s;
+    is_sure = false;
+    ++accepted;
+    return true;
+  }
+  guesses.clear();
+  branch = next_step = reached();
+  return false;
 }
 
 double Job::stands_since(double now) {
@@ -112,6 +157,8 @@ messages::Resumption Job::rewind(std::uint64_t step, const Role& role) {
   replayed += reached() - step;
   next_step = step;
   over = step;
+  guesses.clear();
+  branch = 0;
   stand();
   if (reuse && step == 0) {
     inputs = padded({reusable}, role);
@@ -133,15 +180,22 @@ Call Job::call(std::uint64_t step) const {
   const std::uint64_t behind = step - prompt.size();
   const Step& last = prompt.back().first;
   const bool is_waited_for = step + 1 >= reached() || (behind + 1) % MOST_FORCED == 0;
-  Step following{*number,   slot,       step, is_waited_for ? "decode" : std::string(program::REPLAY),
-                 last.dims, last.end(), {},   {},
-                 {},        {}};
+  Step following{*number,   slot,       step,   is_waited_for ? "decode" : std::string(program::REPLAY),
+                 last.dims, last.end(), {},     {},
+                 {},        {},         branch, drafts ? std::optional(0.0) : std::nullopt};
   if (following.dims.contains("sequence")) following.dims.set("sequence", 1);
   for (std::uint64_t& end : following.position) end += behind;
   following.length.assign(following.position.size(), 1);
-  Tensor ids = drawn[behind];
+  Tensor ids = token(behind);
   ids.shape = {ids.shape.front(), 1};
   return {std::move(following), {{std::string(INPUT_IDS), std::move(ids)}}};
+}
+
+/// A token, from 0, that is known or guessed; (batch,).
+Tensor Job::token(std::uint64_t at) const {
+  if (at < drawn.size()) return drawn[at];
+  const std::array guess{static_cast<std::int64_t>(guesses.at(at - drawn.size()).token)};
+  return Tensor::int64({1}, guess);
 }
 
 /// The steps of the prompt with their inputs: one, or one a part.
@@ -151,9 +205,8 @@ std::vector<Call> Job::prompt_steps(const Role& role) const {
   const Tensors given = kept == 0 ? inputs : columns(inputs, kept, total, role);
   for (PromptPart& part : prompt_parts(given, width, length.size(), role)) {
     const std::uint64_t size = part.end - part.begin;
-    Step step{*number, slot,     found.size(), part.end < width ? std::string(program::CHUNK) : "prefill",
-              dims,    position, length,       {},
-              {},      {}};
+    const std::string phase = part.end < width ? std::string(program::CHUNK) : "prefill";
+    Step step{*number, slot, found.size(), phase, dims, position, length, {}, {}, {}, 0, {}};
     if (size != total) {
       step.dims.set("sequence", size);
       step.position = {kept + part.begin};

@@ -31,6 +31,7 @@ void Schedule::adopt(RolePtr of_role) {
   role = sharing.role = std::move(of_role);
   queue.forget_rows();
   deadlines.adopt(role);
+  guessing.forget_times();
 }
 
 void Schedule::devices_lost(const Names& gone, double now, Actions& out) {
@@ -139,6 +140,58 @@ void Schedule::open_waiting(double now, Actions& out) {
   while (queue.has_next() && absent.empty() && !held) begin(queue.open(*role), now, out);
 }
 
+void Schedule::guess(double now, Actions& out) {
+  if (!guess_due || now < *guess_due) return;
+  guess_due.reset();
+  while (!held && under_way() < guessing.most()) {
+    const std::optional<Chosen> found = best_draft();
+    if (!found) return;
+    double left_s = 0.0;
+    for (const JobPtr& job : queue.stepping()) left_s = std::max(left_s, job->left_last_s());
+    if (now < left_s + guessing.pace_s()) {
+      guess_due = left_s + guessing.pace_s();
+      return;
+    }
+    ++guessing.drafted;
+    auto [step, inputs] = found->job->guess(found->token, found->chance, now);
+    out.push_back(Begin{std::move(step), std::move(inputs)});
+  }
+}
+
+/// Steps under way, of all requests.
+std::uint64_t Schedule::under_way() const {
+  std::uint64_t count = 0;
+  for (const JobPtr& job : queue.running()) count += job->under_way();
+  return count;
+}
+
+/// Of the requests whose steps are computed alone the one with the draft most often right; that; how often.
+std::optional<Schedule::Chosen> Schedule::best_draft() const {
+  std::optional<Chosen> best;
+  for (const JobPtr& job : queue.stepping()) {
+    if (!job->may_guess() || sharing.of(*job->number).size() > 1) continue;
+    const std::optional<Draft> draft = job->draft();
+    if (!draft) continue;
+    const double chance = job->chance() * guessing.chance(*draft);
+    if (chance >= LEAST_CHANCE && (!best || chance > best->chance)) best = {job, draft->token, chance};
+  }
+  return best;
+}
+
+/// A new token is there of a request that has drafts; whether the step that takes it is under way.
+bool Schedule::compared(Job& job, const Step& step, std::uint64_t token, double now) {
+  if (const std::optional<Draft> draft = job.drafts->next({})) guessing.scored(*draft, token);
+  if (step.phase == "decode") {
+    guessing.came(job.is_sure ? std::optional(now - job.left_s) : std::nullopt, step.busy_s);
+    const auto [left_s, arrived_s] = job.apart(now);
+    if (!job.is_sure) guessing.apart(left_s, arrived_s);
+  }
+  const bool is_right = job.compare(token);
+  guessing.accepted += is_right;
+  guess_due = now;
+  return is_right;
+}
+
 void Schedule::moved(std::uint64_t number, double now) {
   const std::vector<JobPtr> together = sharing.of(number);
   for (const JobPtr& job : together) job->progress.moved(now);
@@ -147,6 +200,8 @@ void Schedule::moved(std::uint64_t number, double now) {
 }
 
 void Schedule::emitted(const Step& step, const Tensors& values, double now, Actions& out) {
+  const JobPtr alone = step.others.empty() ? queue.runs(step.request) : nullptr;
+  if (alone && alone->is_void(step)) return;
   sharing.over(step.request);
   if (step.others.empty()) {
     take_values(step, values, now, out);
@@ -198,6 +253,7 @@ void Schedule::take_values(const Step& step, const Tensors& values, double now, 
     return finish(job, now, out);
   }
   const Tensor& tokens = values.begin()->second;
+  bool goes_on = false;
   if (step.step < job->reached()) {
     const Tensor& known = job->drawn[step.step + 1 - job->prompt.size()];
     const auto one = tokens.elements<std::int64_t>(), other = known.elements<std::int64_t>();
@@ -205,9 +261,13 @@ void Schedule::take_values(const Step& step, const Tensors& values, double now, 
       job->mismatches += one[row] != other[row];
   } else {
     take(*job, tokens, step.likely, out);
+    const auto first = static_cast<std::uint64_t>(tokens.elements<std::int64_t>()[0]);
+    if (job->drafts) goes_on = compared(*job, step, first, now);
   }
   if (job->finished()) {
     finish(job, now, out);
+  } else if (goes_on) {
+    job->become(JobState::stepping);
   } else if (!held) {
     begin(job, now, out);
   }

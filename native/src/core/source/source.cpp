@@ -162,6 +162,7 @@ void Source::adopt(const Adopt& adopt, double now, Actions& out) {
 
 void Source::catch_up(double now, Actions& out) {
   schedule.clients.flush_tokens(out);
+  schedule.guess(now, out);
   schedule.check_deadlines(now, out);
   monitor.look(now, out);
   if (changes.is_stopping() && schedule.is_at_rest()) changes.at_rest(schedule.queue.reached(), out);

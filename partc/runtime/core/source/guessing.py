@@ -50,16 +50,10 @@ class Guessing:
     """Steps that began with a guess, of all requests."""
     accepted: int = 0
     """Those whose guess was right."""
-    _left: float = float("-inf")
-    """When the last step began."""
     _right: list[float] = field(default_factory=lambda: [p * _PRIOR_WEIGHT for p in _PRIOR])
     _all: list[float] = field(default_factory=lambda: [_PRIOR_WEIGHT] * len(LENGTHS))
 
     # -- what it learns
-
-    def began(self, now: float) -> None:
-        """A step has begun."""
-        self._left = now
 
     def came(self, lap_s: float | None, busy_s: float | None) -> None:
         """A token has come, so long after its step began, if nothing was ahead of that; and who was the busiest."""
@@ -94,13 +88,8 @@ class Guessing:
 
     @property
     def pace_s(self) -> float:
-        """Seconds between two steps that a ring takes at least."""
+        """Seconds between a step and a guess behind it, so that the slowest stage is not kept from true ones."""
         return max(_SLACK * self.stage_s, self.link_s)
-
-    @property
-    def next_s(self) -> float:
-        """When a guess may leave."""
-        return self._left + self.pace_s
 
     def chance(self, draft: Draft) -> float:
         """How often drafts of this kind are right."""

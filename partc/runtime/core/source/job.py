@@ -204,6 +204,11 @@ class Job:
         return None if draft is None or draft.token in self.stop else draft
 
     @property
+    def left_last_s(self) -> float:
+        """When the last of its steps under way began."""
+        return self.guesses[-1].left_s if self.guesses else self.left_s
+
+    @property
     def chance(self) -> float:
         """How often all guesses that are under way are right."""
         return self.guesses[-1].chance if self.guesses else 1.0

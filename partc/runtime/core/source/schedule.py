@@ -189,11 +189,11 @@ class Schedule:
             found = self._best_draft()
             if found is None:
                 return
-            if now < self.guessing.next_s:
-                self.guess_due = self.guessing.next_s
+            next_s = max(job.left_last_s for job in self.queue.stepping) + self.guessing.pace_s
+            if now < next_s:
+                self.guess_due = next_s
                 return
             job, token, chance = found
-            self.guessing.began(now)
             self.guessing.drafted += 1
             yield Begin(*job.guess(token, chance, now))
 
@@ -318,7 +318,6 @@ class Schedule:
             self.sharing.add(job)
             return
         job.step_begins(now)
-        self.guessing.began(now)
         for step, inputs in job.calls():
             yield Begin(step, inputs)
 

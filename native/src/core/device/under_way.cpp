@@ -1,0 +1,43 @@
+#include "core/device/under_way.hpp"
+
+#include <algorithm>
+
+#include "format/facts.gen.hpp"
+
+namespace partc::core {
+
+bool takes_token(const std::string& phase) { return phase == "decode" || phase == program::REPLAY; }
+
+Execution* UnderWay::of(std::uint64_t step) {
+  const auto found = std::ranges::find_if(executions_, [&](const Execution& each) { return each.step.step == step; });
+  return found == executions_.end() ? nullptr : &*found;
+}
+
+bool UnderWay::takes(const Step& step) const {
+  if (executions_.empty()) return true;
+  const Step& last = executions_.back().step;
+  return step.phase == last.phase && takes_token(step.phase) && step.others.empty() && last.others.empty();
+}
+
+const Execution* UnderWay::able() const {
+  const auto found = std::ranges::find_if(executions_, [](const Execution& each) { return each.can_go_on(); });
+  return found == executions_.end() ? nullptr : &*found;
+}
+
+Execution UnderWay::end_first() {
+  Execution over = std::move(executions_.front());
+  executions_.pop_front();
+  return over;
+}
+
+bool UnderWay::have_begun(const std::string& submodule, const Execution* computing) const {
+  return std::ranges::any_of(executions_,
+                             [&](const Execution& each) { return each.has_begun(submodule, &each == computing); });
+}
+
+void UnderWay::drop() {
+  for (Execution& each : executions_) each.drop();
+  executions_.clear();
+}
+
+}  // namespace partc::core

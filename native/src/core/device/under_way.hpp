@@ -1,0 +1,46 @@
+// The steps of one request that are under way on a device, in their order (…/core/device/under_way.py).
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+
+#include "core/device/execution.hpp"
+
+namespace partc::core {
+
+/// Whether steps of a phase take one token.
+bool takes_token(const std::string& phase);
+
+/// Executions of the steps of a request, the earliest first; none overtakes an earlier one.
+class UnderWay {
+ public:
+  bool empty() const { return executions_.empty(); }
+  std::uint64_t size() const { return executions_.size(); }
+  /// The earliest; null: there is none.
+  Execution* first() { return executions_.empty() ? nullptr : &executions_.front(); }
+  const Execution* first() const { return executions_.empty() ? nullptr : &executions_.front(); }
+  /// That of a step; null: it is not under way.
+  Execution* of(std::uint64_t step);
+  /// Whether a step may begin now: all before it are over, or are steps of the same program and request alone.
+  bool takes(const Step& step) const;
+  /// The next step begins.
+  template <typename... Parts>
+  Execution& add(Parts&&... parts) {
+    return executions_.emplace_back(std::forward<Parts>(parts)...);
+  }
+  /// The earliest that can go on; null: none can.
+  const Execution* able() const;
+  Execution* able() { return const_cast<Execution*>(static_cast<const UnderWay*>(this)->able()); }
+  /// The earliest is over.
+  Execution end_first();
+  /// Whether one of them has run a sub-module, or runs it; `computing`: for which the engine works.
+  bool have_begun(const std::string& submodule, const Execution* computing) const;
+  /// Nothing will follow from any of them.
+  void drop();
+
+ private:
+  std::deque<Execution> executions_;
+};
+
+}  // namespace partc::core
