@@ -206,7 +206,7 @@ def _model(info: ModelInfo, parts: Sequence[EmittedPart]) -> Model:
         prompt_chunk=_prompt_chunk(parts, info),
         prompt_steps=_prompt_steps(parts, info),
         prefix_reuse=_prefix_reuse(parts),
-        drafts=_drafts(parts),
+        drafts=info.drafts and _drafts(parts),
         step_requests=_step_requests(parts, info),
     )
 

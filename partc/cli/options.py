@@ -92,6 +92,15 @@ def runner_options(command: _F) -> _F:
     )(command)
 
 
+def drafts_option(command: _F) -> _F:
+    """--drafts, for commands that generate."""
+    return click.option(
+        "--drafts/--no-drafts",
+        default=True,
+        help="Guess tokens while the true ones are on their way round the ring; none of them depends on it.",
+    )(command)
+
+
 def log_options(default: str) -> Callable[[_F], _F]:
     """--log-level and --log-format: the log of runners that a command starts, and of the server."""
 

@@ -132,6 +132,8 @@ def _result_json(result: Result) -> dict[str, Any]:
         "finish": list(result.finish),
         "outputs": {name: array.tolist() for name, array in result.outputs.items()},
         "elapsed_s": result.elapsed_s,
+        "drafted": result.drafted,
+        "accepted": result.accepted,
     }
 
 
@@ -173,6 +175,10 @@ def print_timings(results: Sequence[Result]) -> None:
         if total and elapsed
         else []
     )
+    drafted = sum(result.drafted for result in results)
+    if drafted:
+        accepted = sum(result.accepted for result in results)
+        rate.append(f"{drafted} tokens guessed, {accepted} of them right ({accepted / total:.0%} of all)")
     devices = list(dict.fromkeys(device for result in results for device in result.timings))
     merged = [
         (device, [result.timings[device] for result in results if device in result.timings])

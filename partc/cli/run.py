@@ -14,6 +14,7 @@ import click
 
 from partc.cli.options import (
     FILE,
+    drafts_option,
     example,
     json_option,
     log_options,
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from partc.format.build import Model
     from partc.format.capabilities import Name
     from partc.format.dtypes import Array
-    from partc.format.message_parts import Sampling
     from partc.format.role import Role
     from partc.runtime.client.client import Client
     from partc.runtime.client.launch import LocalSettings
@@ -152,6 +152,7 @@ if TYPE_CHECKING:
     help="How long requests wait for a source that is out of reach; local runners wait as long for clients.  "
     "[default: 30]",
 )
+@drafts_option
 @click.option("--insecure", is_flag=True, help="Neither keys nor encryption; loopback addresses only.")
 @click.option("--timing", is_flag=True, help="Print the time of each device and link to stderr.")
 @click.option(
@@ -186,7 +187,7 @@ def run_command(build: Path, **given: Any) -> None:
         balanced(client, build) if options.balance else nullcontext(),
     ):
         note_missing(client, build, _wanted(role, len(requests), options))
-        results = _generate(client, requests, count, options.sampling, listen)
+        results = _generate(client, requests, count, options, listen)
     if options.output is not None:
         write_outputs(options.output, results)
     _show(results, model, shown, live, options.as_json, options.timing)
@@ -261,12 +262,19 @@ def _generate(
     client: Client,
     asked: Sequence[Asked],
     tokens: int,
-    sampling: Sampling,
+    options: RunOptions,
     listen: Callable[[Tokens], None] | None,
 ) -> list[Result]:
     """Submit everything, then wait for all of it: the requests are in flight together."""
     requests = [
-        client.submit(prompts, inputs=tensors, max_new_tokens=tokens, sampling=sampling, on_token=listen)
+        client.submit(
+            prompts,
+            inputs=tensors,
+            max_new_tokens=tokens,
+            sampling=options.sampling,
+            drafts=options.drafts,
+            on_token=listen,
+        )
         for prompts, tensors in asked
     ]
     client.wait(requests)

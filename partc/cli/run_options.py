@@ -43,6 +43,7 @@ class RunOptions:
     log_format: str
     linger: float
     balance: bool
+    drafts: bool
     insecure: bool
     # -- the results
     output: Path | None

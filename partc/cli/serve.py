@@ -14,6 +14,7 @@ import click
 from partc.cli.options import (
     FILE,
     Range,
+    drafts_option,
     example,
     log_options,
     refuse,
@@ -121,6 +122,7 @@ _BODY_BYTES_PER_TOKEN = 64
     default=True,
     help="Move sub-modules where that makes the ring faster or a device is at its limit.",
 )
+@drafts_option
 @runner_options
 @log_options("info")
 @click.option(
@@ -154,6 +156,7 @@ def serve_command(
     origins: tuple[str, ...],
     ignore_unknown_fields: bool,
     balance: bool,
+    drafts: bool,
     runner: Runner | None,
     patience: float | None,
     log_level: str,
@@ -212,6 +215,7 @@ def serve_command(
         lets_move=allow_moves,
         origins=read_origins(origins),
         ignores_unknown=ignore_unknown_fields,
+        drafts=drafts,
     )
     refuse(
         not settings.is_local and not settings.keys,

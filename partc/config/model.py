@@ -42,6 +42,7 @@ _KEYS = (
     "max_source",
     "max_batch",
     "max_requests",
+    "drafts",
     "workload",
     "dims",
     "inputs",
@@ -114,6 +115,8 @@ class ModelConfig:
     """The place of max_sequence in the file, for messages."""
     keep_stored: bool = True
     """Whether integers of a quantised checkpoint stay as they are: where nobody writes `quantize`."""
+    drafts: bool = True
+    """Whether tokens may be guessed while the true ones are on their way round the ring."""
     auto_batch: bool = False
     """`max_batch: auto`: the planner takes the smallest batch that makes nearly as many tokens per second as the best
     one. A plan for a larger batch needs more memory (caches, activations) and its step takes longer."""
@@ -185,6 +188,7 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         max_batch=largest,
         auto_batch=top.data.get("max_batch") == "auto",
         max_requests=top.whole("max_requests", 4),
+        drafts=_drafts(top),
         workload=_workload(top, task, longest, most_source, largest),
         dims=(sizes := read_sizes(top, is_onnx)).largest,
         exact=sizes.exact,
@@ -195,6 +199,13 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         ignore_tensors=read_ignored(top, model),
         adapters=read_adapters(top, model, folder),
     )
+
+
+def _drafts(top: Section) -> bool:
+    """Whether tokens may be guessed; YAML reads `off` as false."""
+    if top.data.get("drafts") is False:
+        return False
+    return top.choice("drafts", ("auto", "off"), "auto") == "auto"
 
 
 def _longest(model: ModelSource) -> int:

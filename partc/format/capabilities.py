@@ -7,6 +7,7 @@ from the runners as well. Nothing is decided here.
 | --- | --- |
 | shared-steps: one step computes the tokens of several requests | several requests are in flight |
 | prompt-reuse: a prompt goes on behind the rows of an earlier one | the model generates |
+| drafts: steps begin with guessed tokens while the true ones are on their way | there are several devices |
 | survival: the ring goes on without a device that is lost | there are several devices |
 | balancing: sub-modules move where that makes the ring faster | there are several devices |
 | limits: a device that reaches one of its `limits` is relieved | a device has limits |
@@ -23,7 +24,7 @@ from partc.format.placement import Placement
 from partc.format.role import Role
 from partc.format.status import RingStatus
 
-Name = Literal["shared-steps", "prompt-reuse", "survival", "balancing", "limits"]
+Name = Literal["shared-steps", "prompt-reuse", "drafts", "survival", "balancing", "limits"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,8 @@ class Facts:
     """Requests of a shared step by the build; 1: there are none."""
     reuses: bool = False
     """Whether prompts may be gone on from by the build."""
+    drafts: bool = False
+    """Whether steps may begin with guessed tokens by the build."""
     groups: bool = False
     """Whether several devices share a stage."""
     movable: bool = False
@@ -84,6 +87,7 @@ def facts_of(roles: Mapping[str, Role]) -> Facts:
         uniform=model.uniform_positions,
         step_requests=model.step_requests,
         reuses=model.prefix_reuse,
+        drafts=model.drafts,
         groups=has_shared_stages(source.placement),
         movable=any(count > 1 for count in held.values()),
         survives=tuple(source.build.survives),
@@ -142,6 +146,17 @@ def _prompt_reuse(facts: Facts) -> str | None:
     return f"beginnings of prompts are computed each time: {reason}"
 
 
+def _drafts(facts: Facts) -> str | None:
+    if not facts.generates or facts.drafts or len(facts.ring) < 2:
+        return None
+    reason = (
+        "its steps rewrite states of the model as a whole"
+        if facts.rewrites
+        else "model.yaml has `drafts: off`"
+    )
+    return f"no tokens are guessed: {reason}"
+
+
 def _survival(facts: Facts) -> str | None:
     others = [name for name in facts.ring if name != facts.source and name not in facts.survives]
     if not others:
@@ -178,6 +193,7 @@ def _limits(facts: Facts) -> str | None:
 CAPABILITIES: Mapping[Name, Callable[[Facts], str | None]] = {
     "shared-steps": _shared_steps,
     "prompt-reuse": _prompt_reuse,
+    "drafts": _drafts,
     "survival": _survival,
     "balancing": _balancing,
     "limits": _limits,

@@ -323,6 +323,7 @@ def _info(config: ModelConfig, source: Source) -> ModelInfo:
         max_sequence=config.max_sequence,
         max_batch=config.max_batch,
         max_requests=config.max_requests,
+        drafts=config.drafts,
         prompt=config.workload.prompt,
         generate=config.workload.generate,
         batch=config.workload.batch if config.workload.batch > 1 else None,

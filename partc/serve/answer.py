@@ -54,6 +54,10 @@ class Answer:
     """Pieces so far."""
     reused: int = 0
     """Tokens of its prompt whose rows were there already."""
+    drafted: int = 0
+    """Tokens that were guessed."""
+    accepted: int = 0
+    """Those that were right."""
     finish: Finish | None = None
     probabilities: list[Told] = field(default_factory=list)
     """Those that were told."""

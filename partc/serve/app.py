@@ -80,6 +80,8 @@ class Endpoint:
     moves: Moves | None = None
     """Who moves sub-modules for clients; None: nobody."""
     ignores_unknown: bool = False
+    drafts: bool = True
+    """Whether tokens may be guessed."""
     """Whether fields that this server does not have are ignored, and told in a header."""
     pooling: Pooling = field(default_factory=Pooling)
     """The vector of a text, of those of its tokens."""
@@ -242,12 +244,21 @@ class Endpoint:
             alternatives=body.alternatives,
             start_tokens=self.role.model.start_tokens,
             reuses=not body.deterministic,
+            drafts=self.drafts and body.drafts is not False,
+            expected=await self._expected(body),
         )
         generation = Generation(asked, self.rings, self.tokenizer, self.metrics)
         if body.stream:
             return Stream(self, generation)
         outcome = await self._within_time(request, self._whole(generation))
         return Response(status_code=499) if outcome is None else JSONResponse(outcome)
+
+    async def _expected(self, body: ChatBody | CompletionBody) -> Sequence[int]:
+        """The tokens of what an answer may look like."""
+        if body.prediction is None:
+            return ()
+        found = await asyncio.to_thread(self.tokenizer.encode_whole, [body.prediction.text])
+        return found[0]
 
     async def _whole(self, generation: Generation) -> Json:
         async with generation.running():

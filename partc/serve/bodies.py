@@ -45,6 +45,25 @@ class StreamOptions(Struct, frozen=True, forbid_unknown_fields=True):
     """Of other servers, whose clients send it."""
 
 
+class TextPart(Struct, frozen=True, forbid_unknown_fields=True):
+    """A part of a prediction."""
+
+    text: str
+    type: Literal["text"] = "text"
+
+
+class Prediction(Struct, frozen=True, forbid_unknown_fields=True):
+    """`prediction`."""
+
+    content: str | list[TextPart]
+    type: Literal["content"] = "content"
+
+    @property
+    def text(self) -> str:
+        """The text that the answer may look like."""
+        return self.content if isinstance(self.content, str) else "".join(part.text for part in self.content)
+
+
 class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What both kinds of completions have in common."""
 
@@ -61,6 +80,10 @@ class Body(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Beyond OpenAI's API; 0 and -1 are all tokens."""
     seed: Annotated[int, Meta(ge=-_MOST - 1, le=_MOST)] | None = None
     stop: str | list[str] | None = None
+    prediction: Prediction | None = None
+    """What the answer may look like; it comes sooner where it does, and is the same where it does not."""
+    drafts: bool | None = None
+    """Beyond OpenAI's API: false guesses no tokens, which changes none."""
     deterministic: bool | None = None
     """Beyond OpenAI's API: no use of rows of earlier requests, which may let near ties fall otherwise."""
 

@@ -81,7 +81,6 @@ OPENAI = _table(
     ("function_call", ("none", "auto"), "deprecated by OpenAI: give `tools`"),
     ("modalities", (["text"],), _TEXT),
     ("audio", (), _TEXT),
-    ("prediction", (), "this server takes no predictions; leave it out"),
     ("moderation", (), "this server moderates nothing; leave it out"),
     ("web_search_options", (), "this server searches nothing; leave it out"),
     ("reasoning_effort", (), "give what the model's template takes in chat_template_kwargs"),

@@ -52,6 +52,10 @@ class Asked:
     """What answers begin behind; empty: their prompts."""
     reuses: bool = True
     """Whether rows of earlier requests may be used."""
+    drafts: bool = True
+    """Whether tokens may be guessed."""
+    expected: Sequence[int] = ()
+    """What the answers may look like."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -152,7 +156,9 @@ class Generation:
         if isinstance(what, PartcError):
             raise api_error(what)
         if isinstance(what, Result):
-            answer.reused = what.reused
+            answer.reused, answer.drafted, answer.accepted = what.reused, what.drafted, what.accepted
+            self.metrics.drafted += what.drafted
+            self.metrics.accepted += what.accepted
             return answer.end("stop" if what.finish[0] == "stop" else "length")
         self._count(index)
         piece = answer.push(*what)
@@ -177,8 +183,17 @@ class Generation:
         self.answers.append(Answer(stream, search, asked.ends, asked.alternatives))
         sampling = replace(given, seed=(given.seed + choice) % 2**64)
         put = self._events.put_nowait
+        query = Query(
+            [prompt],
+            asked.new_tokens[row],
+            sampling,
+            sorted(asked.ends),
+            reuse=asked.reuses,
+            drafts=asked.drafts,
+            expected=asked.expected,
+        )
         return Job(
-            query=Query([prompt], asked.new_tokens[row], sampling, sorted(asked.ends), reuse=asked.reuses),
+            query=query,
             on_token=lambda token, likely: put((index, (token, likely))),
             on_end=lambda outcome: put((index, outcome)),
         )

@@ -46,6 +46,10 @@ class Metrics:
     """Requests by outcome: ok, cancelled, refused, failed, timeout."""
     prompt_tokens: int = 0
     generated_tokens: int = 0
+    drafted: int = 0
+    """Tokens that were guessed, of answers that have ended."""
+    accepted: int = 0
+    """Those that were right."""
     begun_again: int = 0
     """Requests that a new source took over."""
     in_flight: int = 0
@@ -66,6 +70,10 @@ class Metrics:
         yield from _single("partc_prompt_tokens_total", "counter", "Tokens of prompts.", self.prompt_tokens)
         yield from _single(
             "partc_generated_tokens_total", "counter", "Tokens of answers.", self.generated_tokens
+        )
+        yield from _single("partc_drafted_tokens_total", "counter", "Tokens that were guessed.", self.drafted)
+        yield from _single(
+            "partc_accepted_tokens_total", "counter", "Guessed tokens that were right.", self.accepted
         )
         yield from _single(
             "partc_begun_again_total", "counter", "Requests that a new source took over.", self.begun_again

@@ -85,6 +85,8 @@ class ServerSettings:
     """Origins of web pages elsewhere that may use the API."""
     ignores_unknown: bool = False
     """Whether fields that the server does not have are ignored, and told in a header."""
+    drafts: bool = True
+    """Whether tokens may be guessed."""
 
     @property
     def may_move(self) -> bool:
@@ -160,6 +162,7 @@ class Server:
                 live=live,
                 browsers=Browsers(settings.origins, bool(settings.keys)),
                 ignores_unknown=settings.ignores_unknown,
+                drafts=settings.drafts,
                 moves=Moves(rings, live, self._movers) if settings.may_move else None,
                 pooling=read_pooling(folder / "tokenizer"),
             )

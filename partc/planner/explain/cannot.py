@@ -33,6 +33,7 @@ def planned_facts(module: Module, devices: DevicesConfig) -> Facts:
         uniform=info.uniform_positions,
         step_requests=info.max_requests,
         reuses=has_rows_alone(kinds) and not keeps,
+        drafts=info.drafts and has_rows_alone(kinds),
         groups=stages is not None,
         movable=devices.overlap > 0 or devices.survive != "none",
         survives=survives,

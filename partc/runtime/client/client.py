@@ -176,10 +176,14 @@ class Client(Connection):
         on_token: Callable[[Tokens], None] | None = None,
         trace: bool = False,
         reuse: bool = False,
+        drafts: bool = True,
+        expected: Sequence[int] = (),
     ) -> Request:
         """Begin a request; `Query` describes what it takes, `begin` what it raises."""
         ends = tuple(stop)
-        query = Query(prompts, max_new_tokens, sampling, ends, ignore_eos, inputs, trace, reuse)
+        query = Query(
+            prompts, max_new_tokens, sampling, ends, ignore_eos, inputs, trace, reuse, drafts, expected
+        )
         return self.begin(query, on_token)
 
     def begin(self, query: Query, on_token: Callable[[Tokens], None] | None = None) -> Request:

@@ -53,6 +53,10 @@ class Query:
     """Whether the tensors that cross each link are returned."""
     reuse: bool = False
     """Whether to go on behind the rows of an earlier request that began alike, and to leave those of this one."""
+    drafts: bool = True
+    """Whether the source may begin steps with guessed tokens; none of the tokens depends on it."""
+    expected: Sequence[int] = ()
+    """Tokens that the answer may look like, or parts of it: guesses are taken from them, too."""
     known: Sequence[Sequence[int]] = ()
     """Tokens of each sequence that are known from an earlier life of this request: they are computed, and not told."""
 
@@ -86,7 +90,15 @@ class Checked:
             values=specs_of(self.arrays, role.types),
             known=tuple([tuple(map(int, row)) for row in query.known]),
             reuse=query.reuse,
+            drafts=query.drafts and role.guesses,
+            expected=self._expected(role),
         )
+
+    def _expected(self, role: Role) -> tuple[int, ...]:
+        """What the answer may look like, as far as one can be long."""
+        if not (self.query.drafts and role.guesses):
+            return ()
+        return tuple([int(token) for token in self.query.expected[: role.model.max_sequence]])
 
     def frames(self) -> list[memoryview]:
         """The frames of that message."""

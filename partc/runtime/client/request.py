@@ -102,6 +102,8 @@ class Request:
             timings=self.timings,
             trace=self.trace,
             reused=ended.reused,
+            drafted=ended.drafted,
+            accepted=ended.accepted,
         )
 
 

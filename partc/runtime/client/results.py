@@ -72,3 +72,7 @@ class Result:
     """The tensors that crossed each link, if that was asked for."""
     reused: int = 0
     """Tokens of the prompt whose rows were those of an earlier request."""
+    drafted: int = 0
+    """Steps that began with a guessed token."""
+    accepted: int = 0
+    """Those whose guess was right; a share of g = accepted / tokens came sooner for it."""

@@ -14,10 +14,14 @@ constexpr double PRIOR_WEIGHT = 6.0;
 constexpr double KEPT = 0.98;
 /// A stage takes so much longer than it computes: it receives and sends.
 constexpr double SLACK = 1.05;
-/// Weight of the last time in a mean.
-constexpr double NEW = 0.2;
+/// Weight of the last value in a mean.
+constexpr double NEW = 0.1;
 /// Steps that arrive so much further apart than they left have waited for each other.
 constexpr double QUEUED = 1.5;
+/// Guessing pays where tokens take no more than this share of the time without.
+constexpr double WORTH = 0.98;
+/// Of so many true steps so many go the other way.
+constexpr std::uint64_t PERIOD = 128, TRIED = 2;
 
 double mean(double before, double value) { return before != 0.0 ? before + NEW * (value - before) : value; }
 
@@ -28,19 +32,47 @@ Guessing::Guessing() {
   all_.fill(PRIOR_WEIGHT);
 }
 
-void Guessing::came(std::optional<double> lap_s, std::optional<double> busy_s) {
-  if (lap_s) lap_s_ = mean(lap_s_, *lap_s);
+void Guessing::guessed(double now) {
+  ++drafted;
+  guessed_at_ = now;
+}
+
+void Guessing::came(double began_s, double now, std::optional<double> busy_s, bool is_sure) {
+  if (is_sure) {
+    const double lap_s = now - began_s;
+    double& own = guessed_at_ >= began_s - lap_s_ ? loud_s_ : calm_s_;
+    own = mean(own, lap_s);
+    lap_s_ = mean(lap_s_, lap_s);
+    ++steps_;
+  }
   if (busy_s) stage_s_ = mean(stage_s_, *busy_s);
   link_s_ *= KEPT;
 }
 
 void Guessing::apart(double left_s, double arrived_s) {
+  gap_s_ = mean(gap_s_, arrived_s);
   if (arrived_s > QUEUED * left_s) link_s_ = mean(link_s_, arrived_s);
 }
 
-void Guessing::scored(const Draft& draft, std::uint64_t token) {
-  right_[draft.length] = right_[draft.length] * KEPT + (draft.token == token ? 1.0 : 0.0);
-  all_[draft.length] = all_[draft.length] * KEPT + 1.0;
+void Guessing::scored(const std::optional<Draft>& draft, std::uint64_t token, double now, bool is_guessed) {
+  const bool is_hit = draft && draft->token == token && chance(*draft) >= LEAST_CHANCE;
+  hits_ += NEW * ((is_hit ? 1.0 : 0.0) - hits_);
+  if (is_hit && guessed_at_ >= now - lap_s_) reach_ += NEW * ((is_guessed ? 1.0 : 0.0) - reach_);
+  if (!draft) return;
+  right_[draft->length] = right_[draft->length] * KEPT + (draft->token == token ? 1.0 : 0.0);
+  all_[draft->length] = all_[draft->length] * KEPT + 1.0;
+}
+
+bool Guessing::goes() const {
+  const bool is_tried = steps_ % PERIOD < TRIED;
+  return pays() != is_tried;
+}
+
+/// Whether tokens come sooner with guesses, as far as is known.
+bool Guessing::pays() const {
+  if (calm_s_ == 0.0 || loud_s_ == 0.0 || gap_s_ == 0.0) return true;
+  const double share = hits_ * reach_;
+  return (1.0 - share) * loud_s_ + share * gap_s_ < WORTH * calm_s_;
 }
 
 std::uint64_t Guessing::most() const {

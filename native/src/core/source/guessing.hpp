@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <limits>
 #include <optional>
 
 #include "core/source/drafts.hpp"
@@ -19,25 +20,41 @@ class Guessing {
   /// Steps that began with a guess, of all requests; and those whose guess was right.
   std::uint64_t drafted = 0, accepted = 0;
 
-  /// A token has come, so long after its step began, if nothing was ahead of that; and who was the busiest.
-  void came(std::optional<double> lap_s, std::optional<double> busy_s);
-  /// Two steps of a request left one after the other, and arrived: how far apart, seconds.
+  /// A guess leaves.
+  void guessed(double now);
+  /// The token of a step has come; whether its own was known, and how long the busiest device computed.
+  void came(double began_s, double now, std::optional<double> busy_s, bool is_sure);
+  /// A step of a guess that was right, and the one before: how far apart they left, and arrived, seconds.
   void apart(double left_s, double arrived_s);
-  /// The token has come for which a draft stood, whether that was sent or not.
-  void scored(const Draft& draft, std::uint64_t token);
+  /// The token has come for which a draft stood, whether that was sent or not; none: there was none. `is_guessed`: the
+  /// step that takes it is under way.
+  void scored(const std::optional<Draft>& draft, std::uint64_t token, double now, bool is_guessed);
   /// Another placement is in force: its laps are others.
-  void forget_times() { lap_s_ = stage_s_ = link_s_ = 0.0; }
+  void forget_times() { lap_s_ = calm_s_ = loud_s_ = gap_s_ = stage_s_ = link_s_ = 0.0; }
 
   /// Steps that the ring has room for; 1: nothing is guessed.
   std::uint64_t most() const;
+  /// Whether guesses leave now: they pay, or it is tried whether they do.
+  bool goes() const;
   /// Seconds between a step and a guess behind it, so that the slowest stage is not kept from true ones.
   double pace_s() const;
   /// How often drafts of this kind are right.
   double chance(const Draft& draft) const { return right_[draft.length] / all_[draft.length]; }
 
  private:
-  /// Seconds of a lap, of the busiest device and of the busiest link; 0: not known, or no longer than a device.
-  double lap_s_ = 0.0, stage_s_ = 0.0, link_s_ = 0.0;
+  bool pays() const;
+
+  /// Seconds from the begin of a true step to its token: of all, of those without guesses, of those with; 0: not known.
+  double lap_s_ = 0.0, calm_s_ = 0.0, loud_s_ = 0.0;
+  /// Seconds from a token to the next one that was guessed, of the busiest device, and of the busiest link.
+  double gap_s_ = 0.0, stage_s_ = 0.0, link_s_ = 0.0;
+  /// Share of tokens for which a draft stood that was right, and would be sent.
+  double hits_ = 0.0;
+  /// Share of these whose guess was under way, while guesses left.
+  double reach_ = 1.0;
+  /// When the last guess left; true steps whose tokens have come.
+  double guessed_at_ = -std::numeric_limits<double>::infinity();
+  std::uint64_t steps_ = 0;
   std::array<double, DRAFT_LENGTHS.size()> right_{}, all_{};
 };
 

@@ -91,10 +91,9 @@ std::pair<double, double> Job::apart(double now) {
 bool Job::compare(std::uint64_t token) {
   if (drafts) drafts->add(token);
   if (guesses.empty()) return false;
-  const Guess first = guesses.front();
-  if (first.token == token) {
+  if (has_guessed(token)) {
+    left_s = guesses.front().left_s;
     guesses.pop_front();
-    left_s = first.left_s;
     is_sure = false;
     ++accepted;
     return true;

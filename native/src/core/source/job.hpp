@@ -123,6 +123,8 @@ class Job {
   std::pair<double, double> apart(double now);
   /// Whether a step that is over took a guess that was wrong, or came behind one.
   bool is_void(const Step& step) const { return step.branch != branch; }
+  /// Whether the step that takes a new token is under way.
+  bool has_guessed(std::uint64_t token) const { return !guesses.empty() && guesses.front().token == token; }
   /// Hold a new token against the guess for it; whether the step that takes it is under way. If it is not right the
   /// request is taken back: the next step begins a branch.
   bool compare(std::uint64_t token);

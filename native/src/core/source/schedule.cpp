@@ -143,7 +143,8 @@ void Schedule::open_waiting(double now, Actions& out) {
 void Schedule::guess(double now, Actions& out) {
   if (!guess_due || now < *guess_due) return;
   guess_due.reset();
-  while (!held && under_way() < guessing.most()) {
+  if (held || !guessing.goes()) return;
+  while (under_way() < guessing.most()) {
     const std::optional<Chosen> found = best_draft();
     if (!found) return;
     double left_s = 0.0;
@@ -152,7 +153,7 @@ void Schedule::guess(double now, Actions& out) {
       guess_due = left_s + guessing.pace_s();
       return;
     }
-    ++guessing.drafted;
+    guessing.guessed(now);
     auto [step, inputs] = found->job->guess(found->token, found->chance, now);
     out.push_back(Begin{std::move(step), std::move(inputs)});
   }
@@ -180,9 +181,9 @@ std::optional<Schedule::Chosen> Schedule::best_draft() const {
 
 /// A new token is there of a request that has drafts; whether the step that takes it is under way.
 bool Schedule::compared(Job& job, const Step& step, std::uint64_t token, double now) {
-  if (const std::optional<Draft> draft = job.drafts->next({})) guessing.scored(*draft, token);
+  guessing.scored(job.drafts->next({}), token, now, job.has_guessed(token));
   if (step.phase == "decode") {
-    guessing.came(job.is_sure ? std::optional(now - job.left_s) : std::nullopt, step.busy_s);
+    guessing.came(job.left_s, now, step.busy_s, job.is_sure);
     const auto [left_s, arrived_s] = job.apart(now);
     if (!job.is_sure) guessing.apart(left_s, arrived_s);
   }

@@ -9,7 +9,11 @@ source takes it back (`branch`). True steps go first, always; a guess leaves onl
 3. the draft and the guesses before it are right often enough (`LEAST_CHANCE`), as drafts of their kinds have been
    lately. Every token counts, also where its draft was not sent: so it shows when what has failed succeeds again.
 
-Time per token is then (1 - g) · lap + g · slowest stage, where g is the share of tokens that were guessed. PipeInfer
+4. guessing pays: devices that share a processor, or spend more on a message than on computing, make true steps slower
+   by what they do for guesses. So laps with and without guesses are told apart, and compared with what drafts would
+   have had right; now and then the other way is tried, for `_TRIED` steps of `_PERIOD`.
+
+Time per token is (1 - g) · lap + g · slowest stage, where g is the share of tokens that were guessed. PipeInfer
 (asynchronous single-token runs) is the nearest published design; it draws drafts from a second model.
 """
 
@@ -30,10 +34,16 @@ _KEPT = 0.98
 """What of a count remains when another token comes."""
 _SLACK = 1.05
 """A stage takes so much longer than it computes: it receives and sends."""
-_NEW = 0.2
-"""Weight of the last time in a mean."""
+_NEW = 0.1
+"""Weight of the last value in a mean."""
 _QUEUED = 1.5
 """Steps that arrive so much further apart than they left have waited for each other: a link is the slowest stage."""
+
+
+_WORTH = 0.98
+"""Guessing pays where tokens take no more than this share of the time without."""
+_PERIOD, _TRIED = 128, 2
+"""Of so many true steps so many go the other way: guesses of the one before are on their way beside the first."""
 
 
 @dataclass(slots=True)
@@ -41,7 +51,17 @@ class Guessing:
     """What the source has learnt of its ring and of its drafts."""
 
     lap_s: float = 0.0
-    """Seconds from the begin of a step to its token; 0: not known."""
+    """Seconds from the begin of a true step to its token, guesses beside it or not; 0: not known, as below."""
+    calm_s: float = 0.0
+    """The same of those without guesses."""
+    loud_s: float = 0.0
+    """And of those with."""
+    gap_s: float = 0.0
+    """Seconds from a token to the next one that was guessed."""
+    hits: float = 0.0
+    """Share of tokens for which a draft stood that was right, and would be sent."""
+    reach: float = 1.0
+    """Share of these whose guess was under way, while guesses left."""
     stage_s: float = 0.0
     """Seconds that the busiest device computes for a step; 0: not known."""
     link_s: float = 0.0
@@ -50,33 +70,57 @@ class Guessing:
     """Steps that began with a guess, of all requests."""
     accepted: int = 0
     """Those whose guess was right."""
+    _guessed_at: float = float("-inf")
+    """When the last guess left."""
+    _steps: int = 0
+    """True steps whose tokens have come."""
     _right: list[float] = field(default_factory=lambda: [p * _PRIOR_WEIGHT for p in _PRIOR])
     _all: list[float] = field(default_factory=lambda: [_PRIOR_WEIGHT] * len(LENGTHS))
 
     # -- what it learns
 
-    def came(self, lap_s: float | None, busy_s: float | None) -> None:
-        """A token has come, so long after its step began, if nothing was ahead of that; and who was the busiest."""
-        if lap_s is not None:
+    def guessed(self, now: float) -> None:
+        """A guess leaves."""
+        self.drafted += 1
+        self._guessed_at = now
+
+    def came(self, began_s: float, now: float, busy_s: float | None, *, is_sure: bool) -> None:
+        """The token of a step has come; whether its own was known, and how long the busiest device computed."""
+        if is_sure:
+            lap_s = now - began_s
+            if self._guessed_at >= began_s - self.lap_s:
+                self.loud_s = _mean(self.loud_s, lap_s)
+            else:
+                self.calm_s = _mean(self.calm_s, lap_s)
             self.lap_s = _mean(self.lap_s, lap_s)
+            self._steps += 1
         if busy_s is not None:
             self.stage_s = _mean(self.stage_s, busy_s)
         self.link_s *= _KEPT
 
     def apart(self, left_s: float, arrived_s: float) -> None:
-        """Two steps of a request left one after the other, and arrived: how far apart, seconds."""
+        """A step of a guess that was right, and the one before: how far apart they left, and arrived, seconds."""
+        self.gap_s = _mean(self.gap_s, arrived_s)
         if arrived_s > _QUEUED * left_s:
             self.link_s = _mean(self.link_s, arrived_s)
 
-    def scored(self, draft: Draft, token: int) -> None:
-        """The token has come for which a draft stood, whether that was sent or not."""
-        at = draft.length
-        self._right[at] = self._right[at] * _KEPT + (draft.token == token)
-        self._all[at] = self._all[at] * _KEPT + 1.0
+    def scored(self, draft: Draft | None, token: int, now: float, *, is_guessed: bool) -> None:
+        """The token has come for which a draft stood, whether that was sent or not; None: there was none.
+
+        `is_guessed`: the step that takes it is under way.
+        """
+        is_hit = draft is not None and draft.token == token and self.chance(draft) >= LEAST_CHANCE
+        self.hits += _NEW * (is_hit - self.hits)
+        if is_hit and self._guessed_at >= now - self.lap_s:
+            self.reach += _NEW * (is_guessed - self.reach)
+        if draft is not None:
+            at = draft.length
+            self._right[at] = self._right[at] * _KEPT + (draft.token == token)
+            self._all[at] = self._all[at] * _KEPT + 1.0
 
     def forget_times(self) -> None:
         """Another placement is in force: its laps are others."""
-        self.lap_s = self.stage_s = self.link_s = 0.0
+        self.lap_s = self.calm_s = self.loud_s = self.gap_s = self.stage_s = self.link_s = 0.0
 
     # -- what follows
 
@@ -85,6 +129,20 @@ class Guessing:
         """Steps that the ring has room for; 1: nothing is guessed."""
         slowest_s = max(self.stage_s, self.link_s)
         return max(1, min(1 + MOST_GUESSED, int(self.lap_s / slowest_s))) if slowest_s else 1
+
+    @property
+    def goes(self) -> bool:
+        """Whether guesses leave now: they pay, or it is tried whether they do."""
+        is_tried = self._steps % _PERIOD < _TRIED
+        return self.pays != is_tried
+
+    @property
+    def pays(self) -> bool:
+        """Whether tokens come sooner with guesses, as far as is known."""
+        if not (self.calm_s and self.loud_s and self.gap_s):
+            return True
+        share = self.hits * self.reach
+        return (1.0 - share) * self.loud_s + share * self.gap_s < _WORTH * self.calm_s
 
     @property
     def pace_s(self) -> float:

@@ -231,6 +231,10 @@ class Job:
         """Whether a step that is over took a guess that was wrong, or came behind one."""
         return step.branch != self.branch
 
+    def has_guessed(self, token: int) -> bool:
+        """Whether the step that takes a new token is under way."""
+        return bool(self.guesses) and self.guesses[0].token == token
+
     def compare(self, token: int) -> bool:
         """Hold a new token against the guess for it; whether the step that takes it is under way.
 
@@ -240,7 +244,7 @@ class Job:
             self.drafts.add(token)
         if not self.guesses:
             return False
-        if self.guesses[0].token == token:
+        if self.has_guessed(token):
             self.left_s, self.is_sure = self.guesses.popleft().left_s, False
             self.accepted += 1
             return True

@@ -185,7 +185,9 @@ class Schedule:
         if self.guess_due is None or now < self.guess_due:
             return
         self.guess_due = None
-        while not self.held and sum(job.under_way for job in self.queue.running) < self.guessing.most:
+        if self.held or not self.guessing.goes:
+            return
+        while sum(job.under_way for job in self.queue.running) < self.guessing.most:
             found = self._best_draft()
             if found is None:
                 return
@@ -194,7 +196,7 @@ class Schedule:
                 self.guess_due = next_s
                 return
             job, token, chance = found
-            self.guessing.drafted += 1
+            self.guessing.guessed(now)
             yield Begin(*job.guess(token, chance, now))
 
     def moved(self, number: int, now: float) -> None:
@@ -292,11 +294,11 @@ class Schedule:
 
     def _compared(self, job: Job, step: Step, token: int, now: float) -> bool:
         """A new token is there of a request that has drafts; whether the step that takes it is under way."""
-        guessing, draft = self.guessing, job.drafts and job.drafts.next(())
-        if draft:
-            guessing.scored(draft, token)
+        guessing = self.guessing
+        draft = None if job.drafts is None else job.drafts.next(())
+        guessing.scored(draft, token, now, is_guessed=job.has_guessed(token))
         if step.phase == "decode":
-            guessing.came(now - job.left_s if job.is_sure else None, step.busy_s)
+            guessing.came(job.left_s, now, step.busy_s, is_sure=job.is_sure)
             apart = job.apart(now)
             if not job.is_sure:
                 guessing.apart(*apart)
