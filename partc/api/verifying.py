@@ -23,6 +23,7 @@ def verify(
     text: PathLike | None = None,
     text_tokens: int = MOST_TOKENS,
     cost: bool = True,
+    drafts: bool = False,
     runner: Literal["native", "python"] | None = None,
     progress: Progress = no_progress,
 ) -> Report:
@@ -36,6 +37,7 @@ def verify(
         text: a file to measure the cost of quantisation on.
         text_tokens: how many of its tokens are predicted.
         cost: measure that cost at all, which takes the whole original in memory.
+        drafts: compare requests with guessed tokens with the same ones without, too.
         runner: what runs the devices; None: the native runner where the build has it.
         progress: called as (what, done, total).
 
@@ -52,6 +54,7 @@ def verify(
         text=None if text is None else Path(text),
         text_tokens=text_tokens,
         cost=cost,
+        drafts=drafts,
         runner=runner,
         progress=progress,
     )

@@ -1,4 +1,4 @@
-"""Lines about what a ring cannot do, and why (`partc/format/capabilities.py`)."""
+"""Lines about what a ring cannot do, and why (`partc/format/capabilities.py`); and about what guesses bring to it."""
 
 from __future__ import annotations
 
@@ -37,6 +37,19 @@ def planned_lines(module: Module, devices: DevicesConfig) -> list[str]:
     from partc.planner.explain.cannot import planned_facts
 
     return [f"- {one.sentence}" for one in missing(planned_facts(module, devices))]
+
+
+def drafts_line(module: Module, devices: DevicesConfig) -> str | None:
+    """A line about what guessed tokens bring; None where none are guessed."""
+    from partc.planner.explain.cannot import planned_facts
+    from partc.planner.explain.drafted import drafted_text, pace_of
+    from partc.planner.model.problem_json import read_problem
+
+    plan = module.plan
+    if plan is None or plan.predicted is None or not planned_facts(module, devices).drafts:
+        return None
+    pace = pace_of(read_problem(plan.problem), plan.predicted)
+    return None if pace is None or (module.info.batch or 1) > 1 else drafted_text(pace)
 
 
 def watched_lines(facts: Facts | None, status: RingStatus) -> list[str]:

@@ -12,7 +12,7 @@ from partc.ir.quantization import BLOCKWISE
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from partc.verifier.report import Cost, CutError, Report
+    from partc.verifier.report import Cost, CutError, Guessed, Report
 
 _WRONG = 5
 """Wrong pieces that have a row each; after the first one all are."""
@@ -30,8 +30,9 @@ def print_report(report: Report) -> None:
     if any(cut.piece for cut in report.cuts):
         cuts = [_piece_table(report), _LEGEND, _SHARED.format(tolerance=report.tolerance)]
     costs = [_cost_table(report.cost)] if report.cost else []
+    guesses = [_guess_table(report.guessed)] if report.guessed else []
     notes = [*_unknown_notes(report), *([f"note: {report.note}"] if report.note else [])]
-    show(_case_table(report), *cuts, *costs, *notes, verdict(report))
+    show(_case_table(report), *cuts, *guesses, *costs, *notes, verdict(report))
 
 
 def _unknown_notes(report: Report) -> list[str]:
@@ -96,6 +97,21 @@ def _figures(cuts: Sequence[CutError]) -> list[str]:
     return [f"{max(cut.max_abs_error for cut in cuts):.1e}", f"{max(cut.largest for cut in cuts):.3g}"]
 
 
+def _guess_table(guessed: Sequence[Guessed]) -> Table:
+    rows = [
+        [
+            each.what,
+            each.drafts,
+            f"{each.identical} of {each.tokens}",
+            f"{each.accepted} of {each.drafted}",
+            f"{each.plain_s / each.drafted_s:.2f}" if each.drafted_s else "-",
+        ]
+        for each in guessed
+    ]
+    columns = ["request", "guessed from", "identical", "right", "times as fast"]
+    return table("Guessed tokens (beside none)", columns, rows, right=columns[2:])
+
+
 def _cost_table(cost: Cost) -> Table:
     """The figures of the quantised model beside the original, one a row."""
     block = f", block {cost.block}" if {cost.weights, cost.head, cost.embeddings} & BLOCKWISE else ""
@@ -121,6 +137,8 @@ def verdict(report: Report) -> str:
         return "outputs equal" if report.identical_tokens is None else "tokens identical"
     first = next((cut for cut in report.wrong if cut.piece), None)
     where = f"; the first is {first.piece}, which {first.sender} sends to {first.receiver}" if first else ""
+    if any(each.tokens != each.identical for each in report.guessed):
+        return "NOT EQUAL: guesses change tokens"
     if report.identical_tokens is False:
         return f"NOT EQUAL: tokens differ{where.replace('the first', 'the first wrong value')}"
     return f"NOT EQUAL: an error is larger than {report.tolerance:.0e} allows{where}"

@@ -63,6 +63,11 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Leave out the cost of quantisation, which needs memory for the whole original.",
 )
+@click.option(
+    "--drafts",
+    is_flag=True,
+    help="Compare requests with guessed tokens with the same ones without, too.",
+)
 @runner_options
 @log_options("none")
 @json_option("the report")
@@ -74,6 +79,7 @@ def verify_command(
     text: Path | None,
     text_tokens: int,
     no_cost: bool,
+    drafts: bool,
     runner: Runner | None,
     patience: float | None,
     log_level: str,
@@ -107,6 +113,7 @@ def verify_command(
             text=text,
             text_tokens=text_tokens,
             cost=not no_cost,
+            drafts=drafts,
             runner=runner,
             patience_s=patience or LEAST_PATIENCE_S,
             log=log_of(log_level, log_format),

@@ -9,6 +9,7 @@
 | `compare.py`, `pieces.py` | arrays beside arrays; pieces of values that devices send each other |
 | `cut_graph.py`, `provenance.py` | the tensor of the original that a value is: by origin, or computed from known ones |
 | `operations.py` | tensors that transformers computes, by the lines of code that ask for them |
+| `drafts.py` | requests with guessed tokens beside the same without |
 | `cost.py`, `passages.py` | the cost of quantisation, and the text on which it is measured |
 | `origin.py` | the model and the options that a build was compiled from |
 | `report.py` | the result |

@@ -19,6 +19,7 @@ from partc.runtime.core.liveness import LEAST_PATIENCE_S
 from partc.runtime.shell.log import LogSettings
 from partc.scratch import scratch_folder
 from partc.verifier.cost import choose_measurement
+from partc.verifier.drafts import check_guesses, compare_drafts
 from partc.verifier.expectation import Expectation, Original, SameQuantization
 from partc.verifier.inputs import Requests
 from partc.verifier.origin import Build, read_build, read_origin, say
@@ -38,6 +39,7 @@ def verify_build(
     text: Path | None = None,
     text_tokens: int = MOST_TOKENS,
     cost: bool = True,
+    drafts: bool = False,
     runner: Runner | None = None,
     patience_s: float = LEAST_PATIENCE_S,
     log: LogSettings | None = None,
@@ -56,6 +58,7 @@ def verify_build(
         text: a file to measure the cost of quantisation on.
         text_tokens: how many of its tokens are predicted.
         cost: measure it at all, which takes the whole original in memory.
+        drafts: compare requests with guessed tokens with the same ones without, too.
         runner: see `LocalSettings`.
         patience_s: the shortest time without progress after which a device counts as gone, seconds.
         log: the log of the ring, on standard error; None: there is none.
@@ -72,11 +75,13 @@ def verify_build(
     asked = Requests(prompts, tokens)
     settings = LocalSettings(runner=runner, floor_s=patience_s, log=log)
     _check_same(config, built, build)
+    if drafts:
+        check_guesses(built.role)
     types = _types(build, built)
     if config.quantize is None:
         _refuse_text(text)
         expected = _original(config, built, progress)
-        report = _compare(build, expected, asked, types, settings, progress)
+        report = _compare(build, expected, asked, types, settings, progress, drafts=drafts)
         return replace(report, note=rounding_note(report, built.role.model.dtype))
     if config.task in (*WITH_SOURCE, *WITH_MEDIA):
         raise UserError(
@@ -90,7 +95,7 @@ def verify_build(
     with scratch_folder("verify") as folder:
         alone = compile_uncut(whole, built.device, folder, built.disable, progress, types)
         uncut = SameQuantization(alone, built.role.model)
-        report = _compare(build, uncut, asked, types, settings, progress)
+        report = _compare(build, uncut, asked, types, settings, progress, drafts=drafts)
         found = measurement.cost(alone, progress) if measurement else None
     return replace(report, cost=found, note=_note(built))
 
@@ -137,10 +142,13 @@ def _compare(
     types: Mapping[str, TensorType],
     settings: LocalSettings,
     progress: Progress,
+    *,
+    drafts: bool,
 ) -> Report:
     with launch_local(build, settings) as ring, ring.client() as client:
         if client.role.model.generates:
-            return Generation(client, expected, types, progress).run(asked)
+            report = Generation(client, expected, types, progress).run(asked)
+            return replace(report, guessed=compare_drafts(client, asked, progress) if drafts else ())
         return OneStep(client, expected, types, progress).run()
 
 

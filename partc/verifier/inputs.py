@@ -91,6 +91,16 @@ class Requests:
         return min(self.tokens, room)
 
 
+def prompts_for(asked: Requests, role: Role) -> list[Any]:
+    """The prompts of a user, or the built-in ones, by what the model reads."""
+    if asked.texts:
+        return list(asked.texts)
+    room = asked.count(role.model)
+    if role.model.placeholder_token is not None:
+        return list(built_in_media(role, room))
+    return list(built_in_prompts(role, room) if role.takes_tokens else built_in_sounds(role))
+
+
 def built_in_sounds(role: Role) -> list[Mapping[str, Array]]:
     """Noise, for a model that reads a sound before it answers."""
     return [_drawn(role, seed, batch=1) for seed in range(3)]

@@ -86,6 +86,26 @@ class Cost:
     """int8 | none: of the caches of keys and values."""
 
 
+@dataclass(frozen=True)
+class Guessed:
+    """One request with guessed tokens, beside the same without."""
+
+    what: str
+    """As in `Case`."""
+    drafts: str
+    """What was guessed from."""
+    tokens: int
+    identical: int
+    """The number of tokens that are identical, from the first on."""
+    drafted: int
+    """Steps that began with a guessed token."""
+    accepted: int
+    """Those whose guess was right."""
+    plain_s: float
+    drafted_s: float
+    """Seconds without, and with guesses."""
+
+
 @dataclass(frozen=True, repr=False)
 class Report:
     """The cut model against the original, or against the uncut model of the same quantisation."""
@@ -101,6 +121,8 @@ class Report:
     """The cost of quantisation, of a quantised build."""
     unknown: Sequence[Unknown] = ()
     """Values that crossed links and were not compared."""
+    guessed: Sequence[Guessed] = ()
+    """Requests with guessed tokens, where that was asked for."""
     note: str = ""
     """A remark that the reader needs to judge the result; mostly none."""
 
@@ -126,7 +148,8 @@ class Report:
         """Tokens identical, and every cut and output within tolerance."""
         outputs = self._is_small(self.max_abs_error, self.largest_output)
         cuts = all(self._is_small(cut.max_abs_error, cut.largest) for cut in self.cuts)
-        return outputs and cuts and self.identical_tokens is not False
+        guesses = all(each.tokens == each.identical for each in self.guessed)
+        return outputs and cuts and guesses and self.identical_tokens is not False
 
     @property
     def wrong(self) -> list[CutError]:
@@ -157,6 +180,7 @@ class Report:
             **({"not_compared": [_plain(value) for value in self.unknown]} if self.unknown else {}),
             **({"against": self.against} if self.quantized else {}),
             **({"quantization": asdict(self.cost)} if self.cost else {}),
+            **({"drafts": [asdict(each) for each in self.guessed]} if self.guessed else {}),
             **({"note": self.note} if self.note else {}),
         }
 

@@ -26,10 +26,8 @@ from partc.verifier.inputs import (
     Answer,
     Requests,
     StepRequest,
-    built_in_media,
-    built_in_prompts,
     built_in_requests,
-    built_in_sounds,
+    prompts_for,
     split_prompt,
 )
 from partc.verifier.pieces import Crossed, Piece, crossed_pieces, order_of, pieces_of, shares_blocks
@@ -114,9 +112,7 @@ class Generation(_Check):
     def run(self, asked: Requests) -> Report:
         """Compare all requests, each alone and some of them in one batch."""
         count = asked.count(self.role.model)
-        prompts: list[Any] = list(asked.texts)
-        if not prompts:
-            prompts += _built_in(self.role, count)
+        prompts = prompts_for(asked, self.role)
         requests = [self.submit(prompt, count) for prompt in prompts]
         equal, different = [], []
         for number, (prompt, request) in enumerate(zip(prompts, requests, strict=True)):
@@ -181,13 +177,6 @@ class Generation(_Check):
         lengths = ", ".join(str(len(prompt)) for prompt in result.prompts)
         total = sum(map(len, expected))
         self.cases.append(Case(f"batch of prompts of {lengths} tokens", total, identical, 0.0))
-
-
-def _built_in(role: Role, room: int) -> list[Any]:
-    """The prompts of a verification, by what the model reads."""
-    if role.model.placeholder_token is not None:
-        return built_in_media(role, room)
-    return built_in_prompts(role, room) if role.takes_tokens else built_in_sounds(role)
 
 
 class OneStep(_Check):

@@ -7,6 +7,7 @@
 | `remedies.py` | what to do where no plan fits |
 | `summary.py` | rows for tables, the report and `--json` |
 | `cannot.py` | what the ring of a plan cannot do, and why |
+| `drafted.py` | the time of a token where some are guessed |
 """
 
 from __future__ import annotations
