@@ -58,6 +58,10 @@ class Options(TypedDict, total=False):
     """Texts and token ids that end it; a stop text is no part of it."""
     ignore_eos: bool
     """Whether the model's own end tokens do not end it."""
+    drafts: bool
+    """Whether tokens may be guessed, which changes none of them; they are where it is left out."""
+    expected: str | Sequence[int]
+    """A text, or token ids, that the answer may look like: it comes sooner where it does."""
     inputs: Mapping[str, Array]
     """Tensors beside the prompt."""
     images: Sequence[PathLike]
@@ -284,6 +288,8 @@ class Ring:
             [each for each in stops if isinstance(each, int)],
             options.get("ignore_eos", False),
             inputs,
+            drafts=options.get("drafts", True),
+            expected=self._expected(options.get("expected", ())),
         )
         flight = thread.submit(query, answer.take)
         answer.cancel = partial(thread.cancel, flight)
@@ -307,6 +313,14 @@ class Ring:
         ids = self._conversations.prompt(messages, template or {})
         options["stop"] = [*_listed(options.get("stop", ())), *self._conversations.ends]
         return self.begin(ids, max_new_tokens, on_piece, **options)
+
+    def _expected(self, given: str | Sequence[int]) -> Sequence[int]:
+        """The tokens of what an answer may look like."""
+        if not isinstance(given, str):
+            return given
+        if not self._tokenizer.is_there:
+            raise RunError("this build has no tokenizer", where="expected", hint="give token ids")
+        return self._tokenizer.encode_whole([given])[0]
 
     def _standing(self) -> tuple[ClientThread, Role]:
         if self._thread is None or self._role is None:

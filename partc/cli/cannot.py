@@ -49,7 +49,9 @@ def drafts_line(module: Module, devices: DevicesConfig) -> str | None:
     if plan is None or plan.predicted is None or not planned_facts(module, devices).drafts:
         return None
     pace = pace_of(read_problem(plan.problem), plan.predicted)
-    return None if pace is None or (module.info.batch or 1) > 1 else drafted_text(pace)
+    if pace is None or pace.room < 2 or (module.info.batch or 1) > 1:
+        return None
+    return drafted_text(pace)
 
 
 def watched_lines(facts: Facts | None, status: RingStatus) -> list[str]:

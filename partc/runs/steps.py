@@ -20,6 +20,9 @@ from partc.format.plan import Message, Timeline
 from partc.runs.records import WAIT, RequestRecord
 from partc.runtime.client.results import Timings
 
+_WHOLE = 0.9
+"""A step begins no sooner than the one before takes its source, but for rounding; one that takes a guess does."""
+
 
 @dataclass(frozen=True)
 class Work:
@@ -60,9 +63,23 @@ class Steps:
         own = timings.column("compute_s") + timings.column("queue_s") + waits(timings)
         return _by_step(timings, np.append(np.diff(timings.column("started_s")), own[-1:]))
 
+    @cached_property
+    def guessed(self) -> frozenset[int]:
+        """Steps that began with a guess, and those before them: they were under way together."""
+        timings = self.timings.get(self.source)
+        if timings is None:
+            return frozenset()
+        own = (timings.column("compute_s") + timings.column("queue_s") + waits(timings))[:-1]
+        numbers = timings.column("step").astype(int)
+        early = np.diff(timings.column("started_s")) < _WHOLE * own
+        return frozenset(int(number) for each in (numbers[:-1], numbers[1:]) for number in each[early])
+
     def is_whole(self, step: int, ring: Iterable[str]) -> bool:
-        """Whether every device of the ring told of a step; one that was lost has forgotten what it did before."""
-        return all(step in self.computed_s.get(device, {}) for device in ring)
+        """Whether a step had the request for itself, and every device of the ring told of it.
+
+        One that was lost has forgotten what it did before.
+        """
+        return step not in self.guessed and all(step in self.computed_s.get(device, {}) for device in ring)
 
     def overlaps(self, other: Steps) -> bool:
         """Whether both requests were under way at once."""

@@ -62,6 +62,8 @@ def typical_steps(history: History) -> Typical:
     requests = _of_batch(_alone(history, notes), problem.batch, notes)
     if moved := sum(one.moved for one in requests):
         notes.append(f"{moved} steps after a move or a loss do not count: their placement was another one")
+    if guessed := sum(len(one.guessed) for one in requests):
+        notes.append(f"{guessed} steps do not count: they took guessed tokens, or were beside such")
     timelines = [follow_step(problem, phase, history.case.stages) for phase in problem.steps]
     last = len(timelines) - 1
     phases = []

@@ -6,6 +6,7 @@ sampling     logits to tokens
 timings      where the time of a step went
 script       the programs of a device, and what can be known of them before any request
 execution    one step of a request, on its way through its program
+under_way    the steps of one request that are under way, in their order
 request      one request on one device, through its states
 requests     all requests of one device, and which of them goes on next
 reports      messages that tell the source about a request

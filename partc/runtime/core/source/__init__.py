@@ -3,6 +3,8 @@
 ```
 inputs        what clients ask for, checked against the model; prompts in parts
 job           one request at the source, through its states
+drafts        what the next tokens of a request may be
+guessing      when a step begins with one of these
 reading       the request that a message asks for
 queue         all requests by their state
 slots         slots of states, and the prompts whose rows they still have
