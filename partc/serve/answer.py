@@ -54,10 +54,8 @@ class Answer:
     """Pieces so far."""
     reused: int = 0
     """Tokens of its prompt whose rows were there already."""
-    drafted: int = 0
-    """Tokens that were guessed."""
-    accepted: int = 0
-    """Those that were right."""
+    guessed: tuple[int, int] | None = None
+    """Guessed tokens that were right, and wrong; None: nobody predicted the answer. How many depends on the moment."""
     finish: Finish | None = None
     probabilities: list[Told] = field(default_factory=list)
     """Those that were told."""

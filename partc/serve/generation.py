@@ -156,7 +156,9 @@ class Generation:
         if isinstance(what, PartcError):
             raise api_error(what)
         if isinstance(what, Result):
-            answer.reused, answer.drafted, answer.accepted = what.reused, what.drafted, what.accepted
+            answer.reused = what.reused
+            if self.asked.expected:
+                answer.guessed = what.accepted, what.drafted - what.accepted
             self.metrics.drafted += what.drafted
             self.metrics.accepted += what.accepted
             return answer.end("stop" if what.finish[0] == "stop" else "length")

@@ -92,17 +92,20 @@ class Shape:
 def usage_of(prompt_tokens: int, answers: Sequence[Answer]) -> Json:
     """The number of tokens."""
     new, reused = sum(answer.tokens for answer in answers), sum(answer.reused for answer in answers)
-    accepted, drafted = sum(answer.accepted for answer in answers), sum(answer.drafted for answer in answers)
+    guessed = [answer.guessed for answer in answers if answer.guessed is not None]
+    predicted = {
+        "completion_tokens_details": {
+            "accepted_prediction_tokens": sum(right for right, _ in guessed),
+            "rejected_prediction_tokens": sum(wrong for _, wrong in guessed),
+        }
+    }
     return {
         "usage": {
             "prompt_tokens": prompt_tokens,
             "completion_tokens": new,
             "total_tokens": prompt_tokens + new,
             "prompt_tokens_details": {"cached_tokens": min(prompt_tokens, reused)},
-            "completion_tokens_details": {
-                "accepted_prediction_tokens": accepted,
-                "rejected_prediction_tokens": drafted - accepted,
-            },
+            **(predicted if guessed else {}),
         }
     }
 
