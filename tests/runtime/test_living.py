@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.runtime.living import Life, hybrid_life, life, play, shared_life
+from tests.runtime.living import Life, guessing_life, hybrid_life, life, play, shared_life
 from tests.runtime.mutants import caught_at, mutants
 from tests.runtime.scenarios import described
 
@@ -17,6 +17,8 @@ _EVERY_RUN = 400
 """Lives of every run; those up to 2,000 are slow."""
 _SLOW = ("highest row", "watermark in rows", "forced steps without a bound")
 """Mutants that take more than a thousand seeds."""
+_WORDS = {"shared": shared_life, "hybrid": hybrid_life, "guessing": guessing_life}
+"""Word by which a kind of life is asked for on the command line."""
 
 
 def _play(seeds: range, kind: Callable[[int], Life] = life) -> Counter[str]:
@@ -25,7 +27,7 @@ def _play(seeds: range, kind: Callable[[int], Life] = life) -> Counter[str]:
         try:
             counts += play(kind(seed))
         except Exception as error:
-            words = [word for word, own in (("shared", shared_life), ("hybrid", hybrid_life)) if kind is own]
+            words = [word for word, own in _WORDS.items() if kind is own]
             again = " ".join(["python -m tests.runtime.living", str(seed), *words])
             pytest.fail(f"seed {seed}: {error} ({again})")
     return counts
@@ -55,6 +57,19 @@ def test_tokens_of_shared_steps_stay_right_whatever_happens(first: int) -> None:
 def test_tokens_of_states_that_steps_rewrite_stay_right_whatever_happens(first: int) -> None:
     counts = _play(range(first, first + _EACH), hybrid_life)
     assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
+
+
+@pytest.mark.parametrize("first", _starts(400, 100))
+def test_tokens_stay_right_whatever_is_guessed(first: int) -> None:
+    counts = _play(range(first, first + _EACH), guessing_life)
+    assert counts["accepted"] and counts["drafted"] > counts["accepted"], counts
+    assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("first", range(400, 100_000, 200))
+def test_tokens_stay_right_whatever_is_guessed_over_many_lives(first: int) -> None:
+    _play(range(first, first + 200), guessing_life)
 
 
 @pytest.mark.soak

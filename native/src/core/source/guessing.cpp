@@ -1,6 +1,7 @@
 #include "core/source/guessing.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "core/step.hpp"
 
@@ -12,6 +13,8 @@ constexpr std::array<double, DRAFT_LENGTHS.size()> PRIOR{0.85, 0.75, 0.6, 0.45, 
 constexpr double PRIOR_WEIGHT = 6.0;
 /// What of a count remains when another token comes.
 constexpr double KEPT = 0.98;
+/// A true step may wait for a guess as long as the rest of a stage: laps differ by as much.
+constexpr double NEARLY = 0.9;
 /// A stage takes so much longer than it computes: it receives and sends.
 constexpr double SLACK = 1.05;
 /// Weight of the last value in a mean.
@@ -63,6 +66,8 @@ void Guessing::scored(const std::optional<Draft>& draft, std::uint64_t token, do
   all_[draft->length] = all_[draft->length] * KEPT + 1.0;
 }
 
+bool Guessing::has_time(double began_s, double now) const { return now + NEARLY * slowest_s() <= began_s + lap_s_; }
+
 bool Guessing::goes() const {
   const bool is_tried = steps_ % PERIOD < TRIED;
   return pays() != is_tried;
@@ -76,9 +81,8 @@ bool Guessing::pays() const {
 }
 
 std::uint64_t Guessing::most() const {
-  const double slowest_s = std::max(stage_s_, link_s_);
-  if (slowest_s == 0.0) return 1;
-  const double room = std::min(lap_s_ / slowest_s, static_cast<double>(1 + MOST_GUESSED));
+  if (slowest_s() == 0.0) return 1;
+  const double room = std::min(std::ceil(lap_s_ / slowest_s()), static_cast<double>(1 + MOST_GUESSED));
   return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(room));
 }
 

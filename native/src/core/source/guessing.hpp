@@ -1,6 +1,7 @@
 // When the source begins a step with a guessed token, while the true one is on its way (…/core/source/guessing.py).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <limits>
 #include <optional>
@@ -11,6 +12,9 @@ namespace partc::core {
 
 /// No guess is sent that is right less often.
 inline constexpr double LEAST_CHANCE = 0.1;
+
+/// A guess that is right as often is counted on.
+inline constexpr double SURE = 0.8;
 
 /// What the source has learnt of its ring and of its drafts.
 class Guessing {
@@ -34,6 +38,8 @@ class Guessing {
 
   /// Steps that the ring has room for; 1: nothing is guessed.
   std::uint64_t most() const;
+  /// Whether the slowest stage is done with a guess before the token of a step is expected that began then.
+  bool has_time(double began_s, double now) const;
   /// Whether guesses leave now: they pay, or it is tried whether they do.
   bool goes() const;
   /// Seconds between a step and a guess behind it, so that the slowest stage is not kept from true ones.
@@ -43,6 +49,7 @@ class Guessing {
 
  private:
   bool pays() const;
+  double slowest_s() const { return std::max(stage_s_, link_s_); }
 
   /// Seconds from the begin of a true step to its token: of all, of those without guesses, of those with; 0: not known.
   double lap_s_ = 0.0, calm_s_ = 0.0, loud_s_ = 0.0;

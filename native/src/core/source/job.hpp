@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/liveness.hpp"
-#include "core/source/drafts.hpp"
+#include "core/source/guessing.hpp"
 #include "core/source/inputs.hpp"
 
 namespace partc::core {
@@ -113,6 +113,10 @@ class Job {
   bool may_guess() const;
   /// What the token may be that the next step takes; none where it would be the last one.
   std::optional<Draft> draft() const;
+  /// When the step began whose token a true step may follow; none: its guess is as good as right.
+  std::optional<double> true_s() const {
+    return !guesses.empty() && guesses.front().chance >= SURE ? std::nullopt : std::optional(left_s);
+  }
   /// When the last of its steps under way began.
   double left_last_s() const { return guesses.empty() ? left_s : guesses.back().left_s; }
   /// How often all guesses that are under way are right.

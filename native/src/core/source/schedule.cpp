@@ -1,6 +1,7 @@
 #include "core/source/schedule.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "core/source/reading.hpp"
 #include "format/complaints.hpp"
@@ -147,10 +148,15 @@ void Schedule::guess(double now, Actions& out) {
   while (under_way() < guessing.most()) {
     const std::optional<Chosen> found = best_draft();
     if (!found) return;
-    double left_s = 0.0;
-    for (const JobPtr& job : queue.stepping()) left_s = std::max(left_s, job->left_last_s());
-    if (now < left_s + guessing.pace_s()) {
-      guess_due = left_s + guessing.pace_s();
+    double last_s = 0.0, first_s = std::numeric_limits<double>::infinity();
+    for (const JobPtr& job : queue.stepping()) {
+      last_s = std::max(last_s, job->left_last_s());
+      first_s = std::min(first_s, job->true_s().value_or(first_s));
+    }
+    const double next_s = last_s + guessing.pace_s();
+    if (!guessing.has_time(first_s, std::max(now, next_s))) return;
+    if (now < next_s) {
+      guess_due = next_s;
       return;
     }
     guessing.guessed(now);

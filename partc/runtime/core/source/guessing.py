@@ -5,7 +5,8 @@ shape and no token another bit; only its input is a draft. It is right, and the 
 source takes it back (`branch`). True steps go first, always; a guess leaves only where it takes nothing from them:
 
 1. fewer steps are under way, of all requests, than the ring has room for: its lap divided by its slowest stage;
-2. the slowest stage has had time for the step before;
+2. the slowest stage has had time for the step before, and will have time for this one until a token is expected, so
+   that it keeps no true step waiting; none is to come where the guess for that token is as good as right (`SURE`);
 3. the draft and the guesses before it are right often enough (`LEAST_CHANCE`), as drafts of their kinds have been
    lately. Every token counts, also where its draft was not sent: so it shows when what has failed succeeds again.
 
@@ -19,6 +20,7 @@ Time per token is (1 - g) · lap + g · slowest stage, where g is the share of t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from partc.runtime.core.source.drafts import LENGTHS, Draft
@@ -26,12 +28,16 @@ from partc.runtime.core.step import MOST_GUESSED
 
 LEAST_CHANCE = 0.1
 """No guess is sent that is right less often."""
+SURE = 0.8
+"""A guess that is right as often is counted on."""
 _PRIOR = (0.85, 0.75, 0.6, 0.45, 0.3, 0.15)
 """Chance that a draft is right, for each of `LENGTHS`, before anything is known (measured on texts of six kinds)."""
 _PRIOR_WEIGHT = 6.0
 """Tokens that the prior counts for."""
 _KEPT = 0.98
 """What of a count remains when another token comes."""
+_NEARLY = 0.9
+"""A true step may wait for a guess as long as the rest of a stage: laps differ by as much."""
 _SLACK = 1.05
 """A stage takes so much longer than it computes: it receives and sends."""
 _NEW = 0.1
@@ -127,8 +133,17 @@ class Guessing:
     @property
     def most(self) -> int:
         """Steps that the ring has room for; 1: nothing is guessed."""
-        slowest_s = max(self.stage_s, self.link_s)
-        return max(1, min(1 + MOST_GUESSED, int(self.lap_s / slowest_s))) if slowest_s else 1
+        slowest_s = self.slowest_s
+        return max(1, min(1 + MOST_GUESSED, math.ceil(self.lap_s / slowest_s))) if slowest_s else 1
+
+    @property
+    def slowest_s(self) -> float:
+        """Seconds of the slowest stage."""
+        return max(self.stage_s, self.link_s)
+
+    def has_time(self, began_s: float, now: float) -> bool:
+        """Whether the slowest stage is done with a guess before the token of a step is expected that began then."""
+        return now + _NEARLY * self.slowest_s <= began_s + self.lap_s
 
     @property
     def goes(self) -> bool:

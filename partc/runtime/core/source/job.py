@@ -28,6 +28,7 @@ from partc.format.tasks import INPUT_IDS
 from partc.runtime.core.events import Origin
 from partc.runtime.core.liveness import Progress
 from partc.runtime.core.source.drafts import Draft, Drafts
+from partc.runtime.core.source.guessing import SURE
 from partc.runtime.core.source.inputs import columns, padded, prompt_parts
 from partc.runtime.core.step import MOST_FORCED, MOST_GUESSED, Step
 
@@ -202,6 +203,11 @@ class Job:
             return None
         draft = self.drafts.next([guess.token for guess in self.guesses])
         return None if draft is None or draft.token in self.stop else draft
+
+    @property
+    def true_s(self) -> float | None:
+        """When the step began whose token a true step may follow; None: its guess is as good as right."""
+        return None if self.guesses and self.guesses[0].chance >= SURE else self.left_s
 
     @property
     def left_last_s(self) -> float:

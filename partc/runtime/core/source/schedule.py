@@ -6,6 +6,7 @@ The states of a request are those of `job.py`. While the schedule is held (`hold
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -191,7 +192,11 @@ class Schedule:
             found = self._best_draft()
             if found is None:
                 return
-            next_s = max(job.left_last_s for job in self.queue.stepping) + self.guessing.pace_s
+            stepping = self.queue.stepping
+            next_s = max(job.left_last_s for job in stepping) + self.guessing.pace_s
+            began = [job.true_s for job in stepping if job.true_s is not None]
+            if not self.guessing.has_time(min(began, default=math.inf), max(now, next_s)):
+                return
             if now < next_s:
                 self.guess_due = next_s
                 return

@@ -1,0 +1,135 @@
+"""Guessed tokens in rings of cores: the tokens are those without, they come sooner, and what is wrong has no effect."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pytest
+
+from partc.format.message_parts import Sampling
+from partc.runtime.core.commands import Compute
+from partc.runtime.virtual.client import Answer
+from partc.runtime.virtual.network import Conditions
+from partc.runtime.virtual.ring import Ring
+from tests.runtime.roles import LOCAL, RINGS, THREE, VOCABULARY, Programs, null_engine, roles_of
+
+TOKENS = 120
+COMPUTE_S = 0.01
+
+
+@dataclass
+class Played:
+    """A request, and how long it took."""
+
+    answer: Answer
+    seconds: float
+
+    @property
+    def tokens(self) -> list[int]:
+        assert self.answer.result is not None, self.answer.problem
+        return list(self.answer.result.tokens[0])
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Steps that began with a guess, and the right ones of these."""
+        assert self.answer.result is not None
+        return self.answer.result.drafted, self.answer.result.accepted
+
+
+def play(
+    programs: Programs = THREE,
+    expected: Sequence[int] = (),
+    *,
+    drafts: bool = True,
+    delay_s: float = 0.001,
+    jitter_s: float = 0.0,
+    temperature: float = 0.7,
+    seed: int = 0,
+) -> Played:
+    """The answer to a request that has the ring for itself."""
+    roles = roles_of(programs, max_sequence=200, prompt_chunk=3, max_requests=2)
+    ring = Ring(
+        roles,
+        lambda device: null_engine(roles[device]),
+        seconds=lambda device, work: COMPUTE_S if isinstance(work, Compute) else COMPUTE_S / 10,
+        conditions=Conditions(delay_s, jitter_s),
+        seed=seed,
+    )
+    ring.run(1.0)
+    began = ring.clock.now
+    answer = ring.client.submit(
+        [(5, 6, 7, 8)],
+        TOKENS,
+        ignore_eos=True,
+        sampling=Sampling(temperature=temperature, seed=1),
+        drafts=drafts,
+        expected=expected,
+    )
+    ring.run(1000.0, until=lambda: answer.done)
+    return Played(answer, ring.clock.now - began)
+
+
+def partly(right: Sequence[int], share: float) -> list[int]:
+    """The answer, with so many tokens of it right."""
+    chance = random.Random(2)
+    return [token if chance.random() < share else chance.randrange(VOCABULARY) for token in right]
+
+
+@pytest.mark.parametrize("programs", RINGS.values(), ids=RINGS)
+@pytest.mark.parametrize("share", [0.0, 0.6, 1.0])
+def test_tokens_are_those_without(programs: Programs, share: float) -> None:
+    plain = play(programs, drafts=False)
+    assert plain.counts == (0, 0)
+    guessed = play(programs, partly(plain.tokens, share))
+    assert guessed.tokens == plain.tokens
+    drafted, accepted = guessed.counts
+    assert accepted <= drafted
+    if len(programs) == 1:
+        assert not drafted, "a device alone has no time to fill"
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("jitter_s", [0.0, 0.05])
+def test_messages_may_overtake_each_other(temperature: float, jitter_s: float) -> None:
+    plain = play(drafts=False, temperature=temperature, jitter_s=jitter_s)
+    for seed in range(5):
+        guessed = play(
+            expected=partly(plain.tokens, 0.7), temperature=temperature, jitter_s=jitter_s, seed=seed
+        )
+        assert guessed.tokens == plain.tokens
+
+
+@pytest.mark.parametrize(("delay_s", "times"), [(0.0, 2.3), (0.001, 2.5), (0.025, 5.7)])
+def test_a_copy_comes_as_fast_as_the_slowest_stage_lets_it(delay_s: float, times: float) -> None:
+    plain = play(drafts=False, delay_s=delay_s)
+    assert plain.seconds > times * play(expected=plain.tokens, delay_s=delay_s).seconds
+
+
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3])
+@pytest.mark.parametrize("delay_s", [0.0, 0.025])
+def test_wrong_guesses_cost_nothing(share: float, delay_s: float) -> None:
+    plain = play(drafts=False, delay_s=delay_s)
+    guessed = play(expected=partly(plain.tokens, share), delay_s=delay_s)
+    assert guessed.counts[0] > guessed.counts[1]
+    assert guessed.seconds < 1.02 * plain.seconds
+
+
+def test_several_requests_fill_the_ring_themselves() -> None:
+    roles = roles_of(LOCAL, max_sequence=100, max_requests=6)
+    ring = Ring(roles, lambda device: null_engine(roles[device]), seconds=lambda device, work: COMPUTE_S)
+    ring.run(1.0)
+    began = ring.clock.now
+    right = play(LOCAL, drafts=False).tokens[:60]
+    for drafts in (False, True):
+        answers = [
+            ring.client.submit([(5, 6, 7, 8)], 60, ignore_eos=True, drafts=drafts, expected=right)
+            for _ in range(6)
+        ]
+        ring.run(1000.0, until=lambda asked=answers: all(answer.done for answer in asked))  # type: ignore[misc]
+        assert all(answer.result is not None for answer in answers)
+        seconds, began = ring.clock.now - began, ring.clock.now
+        if not drafts:
+            plain_s = seconds
+    assert seconds < 1.02 * plain_s
