@@ -149,7 +149,8 @@ def _never(self: object, step: Step) -> bool:
 
 def _always_right(self: Job, token: int) -> bool:
     """A guess counts as right, and its step goes on."""
-    return _compare(self, self.guesses[0].token if self.guesses else token)
+    window = self.window
+    return _compare(self, window.guesses[0].token if window is not None and window.guesses else token)
 
 
 def _nameless_hello(self: Outgoing, out: Any) -> Any:

@@ -23,6 +23,7 @@ constexpr Limits least_2_most_2{.least = 2u, .most = 2u};
 constexpr Limits shortest_32_longest_32{.shortest = 32u, .longest = 32u};
 constexpr Limits longest_64{.longest = 64u};
 constexpr Limits shortest_1{.shortest = 1u};
+constexpr Limits real_least_0_0_real_most_1000000_0{.real_least = 0.0, .real_most = 1000000.0};
 constexpr Limits longest_256{.longest = 256u};
 constexpr Limits least_1{.least = 1u};
 constexpr Limits longest_4096{.longest = 4096u};
@@ -244,7 +245,7 @@ void fields(Visitor& visit, Is<Data> auto& item) {
   visit("values", item.values, Need::required, anything);
   visit("open", item.open, Need::optional, anything);
   visit("likely", item.likely, Need::optional, anything);
-  visit("busy_s", item.busy_s, Need::optional, real_least_0_0);
+  visit("busy_s", item.busy_s, Need::optional, real_least_0_0_real_most_1000000_0);
 }
 
 template <class Visitor>

@@ -72,7 +72,7 @@ class Data(Message, frozen=True, kw_only=True):
     open: tuple[Opening, ...] = ()
     """One entry for each request whose step 0 this is."""
     likely: Likelies = ()
-    busy_s: Annotated[float, Meta(ge=0)] | None = None
+    busy_s: Annotated[float, Meta(ge=0, le=1e6)] | None = None
     """Seconds that the busiest device so far has computed for this step; null: the source does not want to know, since
     it guesses no steps."""
 

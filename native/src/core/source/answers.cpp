@@ -21,8 +21,8 @@ Ending result_of(const Job& job, const Role& role, double now) {
   result.replayed = job.replayed;
   result.mismatches = job.mismatches;
   result.reused = job.reuse ? job.reuse->rows : 0;
-  result.drafted = job.drafted;
-  result.accepted = job.accepted;
+  result.drafted = job.window ? job.window->drafted : 0;
+  result.accepted = job.window ? job.window->accepted : 0;
   result.values = announced(job.outputs, role.types);
   Frames frames;
   for (const auto& [name, tensor] : job.outputs) frames.push_back(tensor.bytes);

@@ -35,11 +35,6 @@ Guessing::Guessing() {
   all_.fill(PRIOR_WEIGHT);
 }
 
-void Guessing::guessed(double now) {
-  ++drafted;
-  guessed_at_ = now;
-}
-
 void Guessing::came(double began_s, double now, std::optional<double> busy_s, bool is_sure) {
   if (is_sure) {
     const double lap_s = now - began_s;

@@ -21,11 +21,8 @@ class Guessing {
  public:
   Guessing();
 
-  /// Steps that began with a guess, of all requests; and those whose guess was right.
-  std::uint64_t drafted = 0, accepted = 0;
-
   /// A guess leaves.
-  void guessed(double now);
+  void guessed(double now) { guessed_at_ = now; }
   /// The token of a step has come; whether its own was known, and how long the busiest device computed.
   void came(double began_s, double now, std::optional<double> busy_s, bool is_sure);
   /// A step of a guess that was right, and the one before: how far apart they left, and arrived, seconds.

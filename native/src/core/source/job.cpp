@@ -34,8 +34,8 @@ void Job::stand() {
 
 void Job::step_begins(double now) {
   become(JobState::stepping);
-  started = left_s = now;
-  is_sure = true;
+  started = now;
+  if (window) window->is_sure = true;
   progress.moved(now);
 }
 
@@ -63,44 +63,26 @@ bool Job::finished() const {
 }
 
 bool Job::may_guess() const {
-  const std::uint64_t ahead = reached() + 1 + guesses.size(), behind = drawn.size() + guesses.size() + 1;
-  const bool is_ahead = drafts && !drawn.empty() && next_step == ahead;
-  return is_ahead && behind < max_new_tokens && guesses.size() < MOST_GUESSED;
-}
-
-std::optional<Draft> Job::draft() const {
-  if (!drafts) return {};
-  Counts before;
-  for (const Guess& guess : guesses) before.push_back(guess.token);
-  std::optional<Draft> found = drafts->next(before);
-  if (found && stop.contains(found->token)) found.reset();
-  return found;
+  if (!window || window->is_full() || drawn.empty()) return false;
+  const std::uint64_t guesses = window->guesses.size();
+  return next_step == reached() + 1 + guesses && drawn.size() + guesses + 1 < max_new_tokens;
 }
 
 Call Job::guess(std::uint64_t token, double chance, double now) {
-  guesses.push_back({token, now, chance});
-  ++drafted;
+  window->add({token, now, chance});
   return call(next_step++);
 }
 
-std::pair<double, double> Job::apart(double now) {
-  const auto [left, arrived] = std::exchange(before_, {left_s, now});
-  return {left_s - left, now - arrived};
-}
-
 bool Job::compare(std::uint64_t token) {
-  if (drafts) drafts->add(token);
-  if (guesses.empty()) return false;
-  if (has_guessed(token)) {
-    left_s = guesses.front().left_s;
-    guesses.pop_front();
-    is_sure = false;
-    ++accepted;
-    return true;
+  if (!window) return false;
+  const bool was_guessed = !window->guesses.empty();
+  const std::optional<Guess> guess = window->compare(token);
+  if (guess) {
+    started = guess->started;
+  } else if (was_guessed) {
+    window->branch = next_step = reached();
   }
-  guesses.clear();
-  branch = next_step = reached();
-  return false;
+  return guess.has_value();
 }
 
 double Job::stands_since(double now) {
@@ -156,8 +138,7 @@ messages::Resumption Job::rewind(std::uint64_t step, const Role& role) {
   replayed += reached() - step;
   next_step = step;
   over = step;
-  guesses.clear();
-  branch = 0;
+  if (window) window->empty();
   stand();
   if (reuse && step == 0) {
     inputs = padded({reusable}, role);
@@ -179,9 +160,9 @@ Call Job::call(std::uint64_t step) const {
   const std::uint64_t behind = step - prompt.size();
   const Step& last = prompt.back().first;
   const bool is_waited_for = step + 1 >= reached() || (behind + 1) % MOST_FORCED == 0;
-  Step following{*number,   slot,       step,   is_waited_for ? "decode" : std::string(program::REPLAY),
-                 last.dims, last.end(), {},     {},
-                 {},        {},         branch, drafts ? std::optional(0.0) : std::nullopt};
+  Step following{*number,   slot,       step,     is_waited_for ? "decode" : std::string(program::REPLAY),
+                 last.dims, last.end(), {},       {},
+                 {},        {},         branch(), window ? std::optional(0.0) : std::nullopt};
   if (following.dims.contains("sequence")) following.dims.set("sequence", 1);
   for (std::uint64_t& end : following.position) end += behind;
   following.length.assign(following.position.size(), 1);
@@ -193,7 +174,7 @@ Call Job::call(std::uint64_t step) const {
 /// A token, from 0, that is known or guessed; (batch,).
 Tensor Job::token(std::uint64_t at) const {
   if (at < drawn.size()) return drawn[at];
-  const std::array guess{static_cast<std::int64_t>(guesses.at(at - drawn.size()).token)};
+  const std::array guess{static_cast<std::int64_t>(window->guesses.at(at - drawn.size()).token)};
   return Tensor::int64({1}, guess);
 }
 

@@ -1,7 +1,6 @@
 // One request at the source: what its client asked for, and how far it is (…/core/source/job.py).
 #pragma once
 
-#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
@@ -11,8 +10,8 @@
 #include <vector>
 
 #include "core/liveness.hpp"
-#include "core/source/guessing.hpp"
 #include "core/source/inputs.hpp"
+#include "core/source/window.hpp"
 
 namespace partc::core {
 
@@ -23,15 +22,6 @@ using Fresh = std::vector<std::optional<std::uint64_t>>;
 
 /// State of a request at the source; the table of them is in partc/runtime/core/source/job.py.
 enum class JobState { waiting, standing, stepping, reporting, over };
-
-/// A token that a step under way takes for the one to come.
-struct Guess {
-  std::uint64_t token = 0;
-  /// When the step began.
-  double left_s = 0.0;
-  /// How often this guess and all before it are right.
-  double chance = 0.0;
-};
 
 class Job {
  public:
@@ -61,16 +51,10 @@ class Job {
   Counts reusable;
   /// The rows of an earlier request that it goes on behind.
   std::optional<messages::Reuse> reuse;
-  /// What its tokens may be; none: nothing is guessed.
-  std::optional<Drafts> drafts;
-  /// Tokens behind the known ones with which steps under way have begun.
-  std::deque<Guess> guesses;
-  /// The step from which on it was last taken back.
-  std::uint64_t branch = 0;
-  std::uint64_t drafted = 0, accepted = 0;
-  /// When the step began whose token is awaited, and whether its own token was known by then.
-  double left_s = 0.0;
-  bool is_sure = true;
+  /// Its guesses; none: nothing is guessed.
+  std::optional<Window> window;
+  /// When the step began whose token is awaited.
+  double started = 0.0;
   /// Steps that are over on all devices, in the placement in force.
   std::uint64_t over = 0;
   /// Set when it opens.
@@ -86,7 +70,6 @@ class Job {
   std::uint64_t replayed = 0, mismatches = 0;
   /// Device → how often it was lost while this request ran.
   Map<std::string, std::uint64_t> losses;
-  double started = 0.0;
   Tensors outputs;
   /// Devices whose timings have not come yet.
   std::set<std::string> reports;
@@ -109,26 +92,16 @@ class Job {
   bool is_at_token() const { return !drawn.empty() && next_step >= prompt.size() && next_step + 1 >= reached(); }
   /// Steps that have begun, and are not over.
   std::uint64_t under_way() const { return state == JobState::stepping ? next_step - over : 0; }
+  /// The step from which on it was last taken back; 0: it never was.
+  std::uint64_t branch() const { return window ? window->branch : 0; }
   /// Whether the step behind those under way takes a token that is not known, and the one behind it is wanted.
   bool may_guess() const;
-  /// What the token may be that the next step takes; none where it would be the last one.
-  std::optional<Draft> draft() const;
-  /// When the step began whose token a true step may follow; none: its guess is as good as right.
-  std::optional<double> true_s() const {
-    return !guesses.empty() && guesses.front().chance >= SURE ? std::nullopt : std::optional(left_s);
-  }
   /// When the last of its steps under way began.
-  double left_last_s() const { return guesses.empty() ? left_s : guesses.back().left_s; }
-  /// How often all guesses that are under way are right.
-  double chance() const { return guesses.empty() ? 1.0 : guesses.back().chance; }
-  /// The step that takes a guessed token begins.
+  double last_started() const { return window && !window->guesses.empty() ? window->guesses.back().started : started; }
+  /// The step that takes a guessed token begins; only where it has a window.
   Call guess(std::uint64_t token, double chance, double now);
-  /// A token has come: how far apart its step and the one before left, and arrived, seconds.
-  std::pair<double, double> apart(double now);
   /// Whether a step that is over took a guess that was wrong, or came behind one.
-  bool is_void(const Step& step) const { return step.branch != branch; }
-  /// Whether the step that takes a new token is under way.
-  bool has_guessed(std::uint64_t token) const { return !guesses.empty() && guesses.front().token == token; }
+  bool is_void(const Step& step) const { return step.branch != branch(); }
   /// Hold a new token against the guess for it; whether the step that takes it is under way. If it is not right the
   /// request is taken back: the next step begins a branch.
   bool compare(std::uint64_t token);
@@ -156,8 +129,6 @@ class Job {
   std::set<std::tuple<std::string, std::string, std::uint64_t, Names>> crossed_;
   /// The token that was waited for when the request last stood still, and since when.
   std::optional<std::pair<std::uint64_t, double>> stood_;
-  /// When the step before the awaited one began, and when its token came.
-  std::pair<double, double> before_{};
 };
 
 using JobPtr = std::shared_ptr<Job>;

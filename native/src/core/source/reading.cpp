@@ -67,7 +67,7 @@ void fill_known(Job& job, const messages::Submit& submit, const Role& role) {
     }
     job.drawn.push_back(Tensor::int64({column.size()}, column));
     job.take(column);
-    if (job.drafts) job.drafts->add(static_cast<std::uint64_t>(column.front()));
+    if (job.window) job.window->drafts.add(static_cast<std::uint64_t>(column.front()));
   }
   if (job.finished() || submit.known != job.tokens) {
     throw run_error("the known tokens end before their last one, or are complete", "known");
@@ -87,7 +87,7 @@ void fill_answer(Job& job, const messages::Submit& submit, const Role& role) {
   if (is_one && role.model().prefix_reuse) job.reusable = submit.prompts.front();
   if (submit.drafts && job.length.size() == 1 && !submit.trace && role.guesses()) {
     check_tokens(submit.expected, "expected", role.model());
-    job.drafts.emplace(submit.prompts.empty() ? Counts{} : submit.prompts.front(), submit.expected);
+    job.window.emplace(Drafts(submit.prompts.empty() ? Counts{} : submit.prompts.front(), submit.expected));
   }
   fill_known(job, submit, role);
 }

@@ -1,7 +1,6 @@
 #include "core/source/schedule.hpp"
 
 #include <algorithm>
-#include <limits>
 
 #include "core/source/reading.hpp"
 #include "format/complaints.hpp"
@@ -26,13 +25,14 @@ Schedule::Schedule(RolePtr of_role, const Start& start, double now)
       queue(role->model().max_requests, start.first_request),
       deadlines(role, start.patience_s, start.rejoin_s, now),
       clients(start.linger_s, role->generates()),
-      sharing(role) {}
+      sharing(role),
+      guessed(queue, sharing) {}
 
 void Schedule::adopt(RolePtr of_role) {
   role = sharing.role = std::move(of_role);
   queue.forget_rows();
   deadlines.adopt(role);
-  guessing.forget_times();
+  guessed.guessing.forget_times();
 }
 
 void Schedule::devices_lost(const Names& gone, double now, Actions& out) {
@@ -142,61 +142,7 @@ void Schedule::open_waiting(double now, Actions& out) {
 }
 
 void Schedule::guess(double now, Actions& out) {
-  if (!guess_due || now < *guess_due) return;
-  guess_due.reset();
-  if (held || !guessing.goes()) return;
-  while (under_way() < guessing.most()) {
-    const std::optional<Chosen> found = best_draft();
-    if (!found) return;
-    double last_s = 0.0, first_s = std::numeric_limits<double>::infinity();
-    for (const JobPtr& job : queue.stepping()) {
-      last_s = std::max(last_s, job->left_last_s());
-      first_s = std::min(first_s, job->true_s().value_or(first_s));
-    }
-    const double next_s = last_s + guessing.pace_s();
-    if (!guessing.has_time(first_s, std::max(now, next_s))) return;
-    if (now < next_s) {
-      guess_due = next_s;
-      return;
-    }
-    guessing.guessed(now);
-    auto [step, inputs] = found->job->guess(found->token, found->chance, now);
-    out.push_back(Begin{std::move(step), std::move(inputs)});
-  }
-}
-
-/// Steps under way, of all requests.
-std::uint64_t Schedule::under_way() const {
-  std::uint64_t count = 0;
-  for (const JobPtr& job : queue.running()) count += job->under_way();
-  return count;
-}
-
-/// Of the requests whose steps are computed alone the one with the draft most often right; that; how often.
-std::optional<Schedule::Chosen> Schedule::best_draft() const {
-  std::optional<Chosen> best;
-  for (const JobPtr& job : queue.stepping()) {
-    if (!job->may_guess() || sharing.of(*job->number).size() > 1) continue;
-    const std::optional<Draft> draft = job->draft();
-    if (!draft) continue;
-    const double chance = job->chance() * guessing.chance(*draft);
-    if (chance >= LEAST_CHANCE && (!best || chance > best->chance)) best = {job, draft->token, chance};
-  }
-  return best;
-}
-
-/// A new token is there of a request that has drafts; whether the step that takes it is under way.
-bool Schedule::compared(Job& job, const Step& step, std::uint64_t token, double now) {
-  guessing.scored(job.drafts->next({}), token, now, job.has_guessed(token));
-  if (step.phase == "decode") {
-    guessing.came(job.left_s, now, step.busy_s, job.is_sure);
-    const auto [left_s, arrived_s] = job.apart(now);
-    if (!job.is_sure) guessing.apart(left_s, arrived_s);
-  }
-  const bool is_right = job.compare(token);
-  guessing.accepted += is_right;
-  guess_due = now;
-  return is_right;
+  if (!held) guessed.begin(now, out);
 }
 
 void Schedule::moved(std::uint64_t number, double now) {
@@ -269,7 +215,7 @@ void Schedule::take_values(const Step& step, const Tensors& values, double now, 
   } else {
     take(*job, tokens, step.likely, out);
     const auto first = static_cast<std::uint64_t>(tokens.elements<std::int64_t>()[0]);
-    if (job->drafts) goes_on = compared(*job, step, first, now);
+    goes_on = guessed.took(*job, step, first, now);
   }
   if (job->finished()) {
     finish(job, now, out);

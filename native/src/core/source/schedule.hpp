@@ -9,7 +9,7 @@
 #include "core/actions.hpp"
 #include "core/source/clients.hpp"
 #include "core/source/deadlines.hpp"
-#include "core/source/guessing.hpp"
+#include "core/source/guessed_steps.hpp"
 #include "core/source/queue.hpp"
 #include "core/source/sharing.hpp"
 #include "core/start.hpp"
@@ -27,9 +27,7 @@ class Schedule {
   Deadlines deadlines;
   Clients clients;
   Sharing sharing;
-  Guessing guessing;
-  /// When `guess` must be called; never: there is nothing to guess before another token comes.
-  Due guess_due;
+  GuessedSteps guessed;
   /// Devices that are not in the ring; nothing is opened while there are any.
   Names absent;
   /// Whether requests stop at their step boundaries.
@@ -75,7 +73,7 @@ class Schedule {
 
   /// Open waiting requests while there are slots and a complete ring.
   void open_waiting(double now, Actions& out);
-  /// Begin steps with guessed tokens, while the ring has room for them that nothing else wants.
+  /// Begin steps with guessed tokens, where there is room.
   void guess(double now, Actions& out);
   /// A request made progress.
   void moved(std::uint64_t number, double now);
@@ -89,15 +87,6 @@ class Schedule {
   void check_deadlines(double now, Actions& out);
 
  private:
-  struct Chosen {
-    JobPtr job;
-    std::uint64_t token = 0;
-    double chance = 0.0;
-  };
-
-  std::uint64_t under_way() const;
-  std::optional<Chosen> best_draft() const;
-  bool compared(Job& job, const Step& step, std::uint64_t token, double now);
   void begin(const JobPtr& job, double now, Actions& out);
   void let_go(Actions& out);
   void take_values(const Step& step, const Tensors& values, double now, Actions& out);

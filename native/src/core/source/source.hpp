@@ -57,7 +57,7 @@ class Source {
   /// Do what can wait until the next step is on its way, and what is due.
   void catch_up(double now, Actions& out);
   /// When `catch_up` must be called.
-  Due due() const { return soonest({schedule.deadlines.due(), schedule.guess_due, changes.due(), monitor.due()}); }
+  Due due() const { return soonest({schedule.deadlines.due(), schedule.guessed.due, changes.due(), monitor.due()}); }
 
  private:
   std::vector<LinkNames> cut_links(const Names& missing) const;

@@ -4,10 +4,12 @@
 inputs        what clients ask for, checked against the model; prompts in parts
 job           one request at the source, through its states
 drafts        what the next tokens of a request may be
-guessing      when a step begins with one of these
+guessing      when a step may begin with one of these
+window        the guesses of a request that are under way
 reading       the request that a message asks for
 queue         all requests by their state
 slots         slots of states, and the prompts whose rows they still have
+guessed_steps steps that begin with guesses, of all requests
 sharing       steps that several requests share
 patience      how long a step may take, and who is to blame
 deadlines     what becomes of requests that have waited for too long

@@ -27,8 +27,8 @@ def result_of(job: Job, types: Mapping[str, TensorType], now: float) -> Ending:
         replayed=job.replayed,
         mismatches=job.mismatches,
         reused=0 if job.reuse is None else job.reuse.rows,
-        drafted=job.drafted,
-        accepted=job.accepted,
+        drafted=0 if job.window is None else job.window.drafted,
+        accepted=0 if job.window is None else job.window.accepted,
         values=announced(job.outputs.items(), types),
     )
     return result, [to_frame(array) for array in job.outputs.values()]

@@ -72,10 +72,6 @@ class Guessing:
     """Seconds that the busiest device computes for a step; 0: not known."""
     link_s: float = 0.0
     """Seconds that the busiest link takes for one, where that has shown; 0: no longer than a device."""
-    drafted: int = 0
-    """Steps that began with a guess, of all requests."""
-    accepted: int = 0
-    """Those whose guess was right."""
     _guessed_at: float = float("-inf")
     """When the last guess left."""
     _steps: int = 0
@@ -87,7 +83,6 @@ class Guessing:
 
     def guessed(self, now: float) -> None:
         """A guess leaves."""
-        self.drafted += 1
         self._guessed_at = now
 
     def came(self, began_s: float, now: float, busy_s: float | None, *, is_sure: bool) -> None:

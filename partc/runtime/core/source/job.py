@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -27,10 +27,9 @@ from partc.format.role import Role
 from partc.format.tasks import INPUT_IDS
 from partc.runtime.core.events import Origin
 from partc.runtime.core.liveness import Progress
-from partc.runtime.core.source.drafts import Draft, Drafts
-from partc.runtime.core.source.guessing import SURE
 from partc.runtime.core.source.inputs import columns, padded, prompt_parts
-from partc.runtime.core.step import MOST_FORCED, MOST_GUESSED, Step
+from partc.runtime.core.source.window import Guess, Window
+from partc.runtime.core.step import MOST_FORCED, Step
 
 Call = tuple[Step, Mapping[str, Array]]
 """A step and its inputs."""
@@ -54,17 +53,6 @@ FOLLOWING: Mapping[State, Sequence[State]] = {
     State.OVER: (),
 }
 """State → the states that may follow it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """A token that a step under way takes for the one to come."""
-
-    token: int
-    left_s: float
-    """When the step began."""
-    chance: float
-    """How often this guess and all before it are right."""
 
 
 @dataclass(slots=True, eq=False)
@@ -96,20 +84,8 @@ class Job:
     """The prompt, where its rows may be those of an earlier request, and those of a later one; else empty."""
     reuse: Reuse | None = None
     """The rows of an earlier request that it goes on behind."""
-    drafts: Drafts | None = None
-    """What its tokens may be; None: nothing is guessed."""
-    guesses: deque[Guess] = field(default_factory=deque)
-    """Tokens behind the known ones with which steps under way have begun."""
-    branch: int = 0
-    """The step from which on it was last taken back."""
-    drafted: int = 0
-    accepted: int = 0
-    left_s: float = 0.0
-    """When the step began whose token is awaited."""
-    is_sure: bool = True
-    """Whether its own token was known by then."""
-    _before: tuple[float, float] = (0.0, 0.0)
-    """When the step before it began, and when the token of that came."""
+    window: Window | None = None
+    """Its guesses; None: nothing is guessed."""
     over: int = 0
     """Steps that are over on all devices, in the placement in force."""
     number: int = -1
@@ -132,6 +108,7 @@ class Job:
     _stood: tuple[int, float] = (-1, 0.0)
     """The token that was waited for when the request last stood still, and since when."""
     started: float = 0.0
+    """When the step began whose token is awaited."""
     outputs: Mapping[str, Array] = field(default_factory=dict)
     reports: set[str] = field(default_factory=set)
     """Devices whose timings have not come yet."""
@@ -154,8 +131,9 @@ class Job:
     def step_begins(self, now: float) -> None:
         """A step begins whose values are waited for."""
         self.become(State.STEPPING)
-        self.started = self.left_s = now
-        self.is_sure = True
+        self.started = now
+        if self.window is not None:
+            self.window.is_sure = True
         self.progress.moved(now)
 
     def take(self, tokens: Sequence[int]) -> tuple[int | None, ...]:
@@ -186,77 +164,50 @@ class Job:
         return self.next_step - self.over if self.state is State.STEPPING else 0
 
     @property
+    def branch(self) -> int:
+        """The step from which on it was last taken back; 0: it never was."""
+        return 0 if self.window is None else self.window.branch
+
+    @property
     def may_guess(self) -> bool:
         """Whether the step behind those under way takes a token that is not known, and the one behind it is wanted."""
-        is_ahead = self.drafts is not None and bool(self.drawn) and self.next_step == self.ahead
-        behind = len(self.drawn) + len(self.guesses) + 1
-        return is_ahead and behind < self.max_new_tokens and len(self.guesses) < MOST_GUESSED
+        if self.window is None or self.window.is_full or not self.drawn:
+            return False
+        guesses = len(self.window.guesses)
+        is_ahead = self.next_step == self.reached + 1 + guesses
+        return is_ahead and len(self.drawn) + guesses + 1 < self.max_new_tokens
 
     @property
-    def ahead(self) -> int:
-        """The first step whose token is neither known nor guessed."""
-        return self.reached + 1 + len(self.guesses)
-
-    def draft(self) -> Draft | None:
-        """What the token may be that the next step takes; none where it would be the last one."""
-        if self.drafts is None:
-            return None
-        draft = self.drafts.next([guess.token for guess in self.guesses])
-        return None if draft is None or draft.token in self.stop else draft
-
-    @property
-    def true_s(self) -> float | None:
-        """When the step began whose token a true step may follow; None: its guess is as good as right."""
-        return None if self.guesses and self.guesses[0].chance >= SURE else self.left_s
-
-    @property
-    def left_last_s(self) -> float:
+    def last_started(self) -> float:
         """When the last of its steps under way began."""
-        return self.guesses[-1].left_s if self.guesses else self.left_s
-
-    @property
-    def chance(self) -> float:
-        """How often all guesses that are under way are right."""
-        return self.guesses[-1].chance if self.guesses else 1.0
+        return self.window.guesses[-1].started if self.window and self.window.guesses else self.started
 
     def guess(self, token: int, chance: float, now: float) -> Call:
-        """The step that takes a guessed token begins."""
-        self.guesses.append(Guess(token, now, chance))
-        self.drafted += 1
+        """The step that takes a guessed token begins; only where it has a window."""
+        assert self.window is not None
+        self.window.add(Guess(token, now, chance))
         call = self._call(self.next_step)
         self.next_step += 1
         return call
 
-    def apart(self, now: float) -> tuple[float, float]:
-        """A token has come: how far apart its step and the one before left, and arrived, seconds."""
-        left_s, arrived_s = self._before
-        self._before = self.left_s, now
-        return self.left_s - left_s, now - arrived_s
-
     def is_void(self, step: Step) -> bool:
         """Whether a step that is over took a guess that was wrong, or came behind one."""
         return step.branch != self.branch
-
-    def has_guessed(self, token: int) -> bool:
-        """Whether the step that takes a new token is under way."""
-        return bool(self.guesses) and self.guesses[0].token == token
 
     def compare(self, token: int) -> bool:
         """Hold a new token against the guess for it; whether the step that takes it is under way.
 
         If it is not right the request is taken back: the next step begins a branch.
         """
-        if self.drafts is not None:
-            self.drafts.add(token)
-        if not self.guesses:
+        window = self.window
+        if window is None:
             return False
-        if self.has_guessed(token):
-            self.left_s, self.is_sure = self.guesses.popleft().left_s, False
-            self.accepted += 1
-            return True
-        self.guesses.clear()
-        self.branch = self.next_step = self.reached
-        return False
+        was_guessed, guess = bool(window.guesses), window.compare(token)
+        if guess is not None:
+            self.started = guess.started
+        elif was_guessed:
+            window.branch = self.next_step = self.reached
+        return guess is not None
 
     @property
     def finished(self) -> bool:
@@ -327,8 +278,8 @@ class Job:
         self.replayed += self.reached - step
         self.stand()
         self.next_step, self.over = step, step
-        self.guesses.clear()
-        self.branch = 0
+        if self.window is not None:
+            self.window.empty()
         if self.reuse is not None and not step:
             self.reuse, self.inputs = None, padded([self.reusable], role)
             self.open(self.number, self.slot, role)
@@ -357,7 +308,7 @@ class Job:
             position=tuple([end + behind for end in last.end]),
             length=(1,) * len(last.end),
             branch=self.branch,
-            busy_s=None if self.drafts is None else 0.0,
+            busy_s=None if self.window is None else 0.0,
         )
         return following, {INPUT_IDS: self._token(behind).reshape(-1, 1)}
 
@@ -365,7 +316,8 @@ class Job:
         """A token, from 0, that is known or guessed."""
         if number < len(self.drawn):
             return self.drawn[number]
-        return np.array([self.guesses[number - len(self.drawn)].token], np.int64)
+        assert self.window is not None, "else all tokens are known"
+        return np.array([self.window.guesses[number - len(self.drawn)].token], np.int64)
 
     def _prompt_steps(self, role: Role) -> Iterator[Call]:
         """The steps of the prompt with their inputs: one, or one a part."""

@@ -24,6 +24,7 @@ from partc.runtime.core.source.inputs import (
     with_start,
 )
 from partc.runtime.core.source.job import Job
+from partc.runtime.core.source.window import Window
 from partc.runtime.core.tokens import check_tokens
 
 
@@ -67,7 +68,7 @@ def _fill_answer(job: Job, submit: Submit, role: Role) -> None:
     if submit.drafts and len(job.length) == 1 and not submit.trace and role.guesses:
         check_tokens(submit.expected, "expected", role.model)
         prompt = submit.prompts[0] if submit.prompts else ()
-        job.drafts = Drafts.of(prompt, submit.expected)
+        job.window = Window(Drafts.of(prompt, submit.expected))
     _fill_known(job, submit, role)
 
 
@@ -83,8 +84,8 @@ def _fill_known(job: Job, submit: Submit, role: Role) -> None:
         column = [row[step] if step < len(row) else row[-1] if row else 0 for row in submit.known]
         job.drawn.append(np.array(column, np.int64))
         job.take(column)
-        if job.drafts is not None:
-            job.drafts.add(column[0])
+        if job.window is not None:
+            job.window.drafts.add(column[0])
     if job.finished or [list(row) for row in submit.known] != job.tokens:
         raise RunError("the known tokens end before their last one, or are complete", where="known")
 

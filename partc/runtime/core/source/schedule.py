@@ -6,7 +6,6 @@ The states of a request are those of `job.py`. While the schedule is held (`hold
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -23,7 +22,7 @@ from partc.runtime.core.links.outages import lost_twice
 from partc.runtime.core.source.answers import refusal, result_of
 from partc.runtime.core.source.clients import Clients
 from partc.runtime.core.source.deadlines import Deadlines
-from partc.runtime.core.source.guessing import LEAST_CHANCE, Guessing
+from partc.runtime.core.source.guessed_steps import GuessedSteps
 from partc.runtime.core.source.job import Job, State
 from partc.runtime.core.source.queue import Queue
 from partc.runtime.core.source.reading import read_job
@@ -45,12 +44,11 @@ class Schedule:
     held: bool = False
     """Whether requests stop at their step boundaries."""
     sharing: Sharing = field(init=False)
-    guessing: Guessing = field(default_factory=Guessing)
-    guess_due: float | None = None
-    """When `guess` must be called; None: there is nothing to guess before another token comes."""
+    guessed: GuessedSteps = field(init=False)
 
     def __post_init__(self) -> None:
         self.sharing = Sharing(self.role)
+        self.guessed = GuessedSteps(self.queue, self.sharing)
 
     @classmethod
     def of(cls, role: Role, start: Start, now: float) -> Schedule:
@@ -69,7 +67,7 @@ class Schedule:
         self.role = self.sharing.role = role
         self.queue.forget_rows()
         self.deadlines.adopt(role)
-        self.guessing.forget_times()
+        self.guessed.guessing.forget_times()
 
     def devices_lost(self, gone: Sequence[str], now: float) -> Iterator[Action]:
         """Devices were lost for which there are no others: requests wait for them."""
@@ -182,27 +180,9 @@ class Schedule:
             yield from self._begin(self.queue.open(self.role), now)
 
     def guess(self, now: float) -> Iterator[Action]:
-        """Begin steps with guessed tokens, while the ring has room for them that nothing else wants."""
-        if self.guess_due is None or now < self.guess_due:
-            return
-        self.guess_due = None
-        if self.held or not self.guessing.goes:
-            return
-        while sum(job.under_way for job in self.queue.running) < self.guessing.most:
-            found = self._best_draft()
-            if found is None:
-                return
-            stepping = self.queue.stepping
-            next_s = max(job.left_last_s for job in stepping) + self.guessing.pace_s
-            began = [job.true_s for job in stepping if job.true_s is not None]
-            if not self.guessing.has_time(min(began, default=math.inf), max(now, next_s)):
-                return
-            if now < next_s:
-                self.guess_due = next_s
-                return
-            job, token, chance = found
-            self.guessing.guessed(now)
-            yield Begin(*job.guess(token, chance, now))
+        """Begin steps with guessed tokens, where there is room."""
+        if not self.held:
+            yield from self.guessed.begin(now)
 
     def moved(self, number: int, now: float) -> None:
         """A request made progress."""
@@ -277,40 +257,13 @@ class Schedule:
             job.mismatches += int(np.count_nonzero(tokens != known))
         else:
             yield from self._take(job, step, tokens)
-            if job.drafts is not None:
-                goes_on = self._compared(job, step, int(tokens[0]), now)
+            goes_on = self.guessed.took(job, step, int(tokens[0]), now)
         if job.finished:
             yield from self._finish(job, now)
         elif goes_on:
             job.become(State.STEPPING)
         elif not self.held:
             yield from self._begin(job, now)
-
-    def _best_draft(self) -> tuple[Job, int, float] | None:
-        """Of the requests whose steps are computed alone the one with the draft most often right; that; how often."""
-        drafts = [
-            (job, draft.token, job.chance * self.guessing.chance(draft))
-            for job in self.queue.stepping
-            if job.may_guess and len(self.sharing.of(job.number)) <= 1
-            if (draft := job.draft()) is not None
-        ]
-        best = max(drafts, key=lambda found: found[2], default=None)
-        return best if best is not None and best[2] >= LEAST_CHANCE else None
-
-    def _compared(self, job: Job, step: Step, token: int, now: float) -> bool:
-        """A new token is there of a request that has drafts; whether the step that takes it is under way."""
-        guessing = self.guessing
-        draft = None if job.drafts is None else job.drafts.next(())
-        guessing.scored(draft, token, now, is_guessed=job.has_guessed(token))
-        if step.phase == "decode":
-            guessing.came(job.left_s, now, step.busy_s, is_sure=job.is_sure)
-            apart = job.apart(now)
-            if not job.is_sure:
-                guessing.apart(*apart)
-        is_right = job.compare(token)
-        guessing.accepted += is_right
-        self.guess_due = now
-        return is_right
 
     def _take(self, job: Job, step: Step, tokens: Array) -> Iterator[Action]:
         """New tokens are there."""

@@ -255,7 +255,7 @@ class Source:
     def due(self) -> float | None:
         """When `catch_up` must be called."""
         schedule = self.schedule
-        return soonest(schedule.deadlines.due, schedule.guess_due, self.changes.due, self.monitor.due)
+        return soonest(schedule.deadlines.due, schedule.guessed.due, self.changes.due, self.monitor.due)
 
     # -- inner workings
 

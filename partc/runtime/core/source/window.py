@@ -1,0 +1,95 @@
+"""The window of one request: its guesses that are under way, in the order of their steps.
+
+The first guess stands for the token that is awaited, the second for the one behind that. A guess that comes true leaves
+the window; one that does not empties it, and the next step begins a branch.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from partc.runtime.core.source.drafts import Draft, Drafts
+from partc.runtime.core.source.guessing import SURE
+from partc.runtime.core.step import MOST_GUESSED
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A token that a step under way takes for the one to come."""
+
+    token: int
+    started: float
+    """When the step began."""
+    chance: float
+    """How often this guess and all before it are right."""
+
+
+@dataclass(slots=True)
+class Window:
+    """The guesses of one request."""
+
+    drafts: Drafts
+    """What its tokens may be."""
+    guesses: deque[Guess] = field(default_factory=deque)
+    branch: int = 0
+    """The step from which on the request was last taken back; 0: it never was, in the placement in force."""
+    drafted: int = 0
+    """Steps that began with a guess."""
+    accepted: int = 0
+    """Those whose guess was right."""
+    is_sure: bool = True
+    """Whether the token of the step that is awaited was known when it began."""
+    _before: tuple[float, float] = (0.0, 0.0)
+    """When the step before it began, and when the token of that came."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no further guess may be under way."""
+        return len(self.guesses) >= MOST_GUESSED
+
+    @property
+    def chance(self) -> float:
+        """How often all guesses that are under way are right."""
+        return self.guesses[-1].chance if self.guesses else 1.0
+
+    @property
+    def counts_on(self) -> bool:
+        """Whether the guess for the awaited token is as good as right, so that no true step will follow from it."""
+        return bool(self.guesses) and self.guesses[0].chance >= SURE
+
+    def draft(self, ends: Collection[int] = ()) -> Draft | None:
+        """What the token behind the guesses may be; none where it would end the answer."""
+        draft = self.drafts.next([guess.token for guess in self.guesses])
+        return None if draft is None or draft.token in ends else draft
+
+    def add(self, guess: Guess) -> None:
+        """The step that takes a guess begins."""
+        self.guesses.append(guess)
+        self.drafted += 1
+
+    def apart(self, started: float, now: float) -> tuple[float, float]:
+        """The token of the step has come that began then: how far it and the one before left apart, and arrived."""
+        left_s, arrived_s = self._before
+        self._before = started, now
+        return started - left_s, now - arrived_s
+
+    def has(self, token: int) -> bool:
+        """Whether the step that takes a new token is under way."""
+        return bool(self.guesses) and self.guesses[0].token == token
+
+    def compare(self, token: int) -> Guess | None:
+        """Hold a new token against the guess for it; that, if it was right. Else all guesses are void."""
+        self.drafts.add(token)
+        if self.has(token):
+            self.is_sure = False
+            self.accepted += 1
+            return self.guesses.popleft()
+        self.guesses.clear()
+        return None
+
+    def empty(self) -> None:
+        """Another placement is in force: nothing is under way, and no branch has begun."""
+        self.guesses.clear()
+        self.branch = 0

@@ -1,0 +1,162 @@
+"""Guessed tokens beside none: rings of processes on links that are slow on purpose, drafts that are right in part.
+
+    python -m tests.bench.drafts --folder /tmp/drafts                      # 2, 3 and 5 devices, 0.1 to 25 ms
+    python -m tests.bench.drafts --folder /tmp/drafts --devices 3 --latencies 5 --runs 7
+
+Every device is a runner in a network namespace of its own, and sleeps after each call so that it computes with a share
+of a core (`--cores`). As root, on Linux; the runner is the one in Python. The model has random weights, and no text of
+anybody: the source is told to expect the answer with a part of its tokens right (`--shares`), which is what a text that
+repeats itself as much would give it. Requests with and without guesses take turns, and every token is compared.
+
+`g` is the share of tokens whose guess was right; `formula` is (1 - g) · lap + g · max(slowest, lap / W), of the lap and
+the busiest device measured without guesses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from partc.format.message_parts import Sampling
+from partc.planner.explain.drafted import Pace
+from partc.runtime.client.client import Client
+from partc.runtime.client.launch import launch_local
+from partc.runtime.client.results import Result
+from partc.runtime.client.runners import PYTHON_RUNNER
+from tests.bench.llamas import SHAPES
+from tests.bench.sharing.field import FIRST_GUESS, MBIT_BYTES, PATIENCE_S, Field, Fit
+from tests.living.network import Network, Speed
+from tests.living.throttle import Throttle
+
+LLAMA, WEIGHTS_BYTES = "110M", 4.6e8
+PROMPT = 32
+RATE_MBIT = 1000.0
+DRAWN = Sampling(temperature=0.8, seed=1)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One kind of drafts in one ring."""
+
+    share: float
+    times: tuple[float, ...]
+    """Time without guesses by that with them, of each pair."""
+    result: Result
+    """The last one with guesses."""
+    formula: float
+
+    @property
+    def g(self) -> float:
+        """Share of tokens whose guess was right."""
+        return self.result.accepted / len(self.result.tokens[0])
+
+
+def main() -> None:
+    """Compile what is missing, measure, print."""
+    options = _parser().parse_args()
+    print("devices  latency  right      g  times as fast (least - most)  formula  rows a token")
+    for devices in map(int, options.devices.split(",")):
+        for latency in map(float, options.latencies.split(",")):
+            for row in measured(options, devices, latency / 1e3):
+                tokens = len(row.result.tokens[0])
+                work = 1 + (row.result.drafted - row.result.accepted) / tokens
+                print(
+                    f"{devices:7}  {latency:4g} ms  {row.share:5.0%}  {row.g:5.2f}  "
+                    f"{statistics.median(row.times):6.2f} ({min(row.times):.2f} - {max(row.times):.2f})"
+                    f"{row.formula:18.2f}  {work:12.2f}",
+                    flush=True,
+                )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.bench.drafts",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--folder", type=Path, metavar="DIR", required=True, help="for builds")
+    parser.add_argument("--devices", default="2,3,5", metavar="N", help="(default: 2,3,5)")
+    parser.add_argument("--latencies", default="0.1,1,5,25", metavar="MS", help="(default: 0.1,1,5,25)")
+    parser.add_argument(
+        "--shares", default="0,0.2,0.6,0.95,1", help="of drafts that are right (default: %(default)s)"
+    )
+    parser.add_argument("--cores", type=float, default=0.2, help="of each device (default: %(default)g)")
+    parser.add_argument("--tokens", type=int, default=96, help="of an answer (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=5, help="pairs of requests (default: %(default)s)")
+    return parser
+
+
+def measured(options: argparse.Namespace, devices: int, latency_s: float) -> Iterator[Row]:
+    """Every kind of drafts in one ring."""
+    speed = Speed(RATE_MBIT * MBIT_BYTES, latency_s)
+    shape: dict[str, Any] = SHAPES[LLAMA]
+    model = {
+        "model": {"config": {"model_type": "llama", **shape}, "seed": 0},
+        "max_sequence": PROMPT + options.tokens,
+        "max_requests": 1,
+        "workload": {"prompt": PROMPT, "generate": options.tokens},
+    }
+    place = options.folder / f"llama-{LLAMA}-{devices}"
+    field = Field(
+        place, model, WEIGHTS_BYTES, devices, options.cores, "decode", lambda client: 0.0, options.runs
+    )
+    build = field.compiled("pipeline", Fit(FIRST_GUESS), Speed(RATE_MBIT * MBIT_BYTES))
+    with ring(build, field, speed) as client:
+        plain = ask(client, options.tokens, drafts=False)
+        pace = pace_of(plain)
+        for share in map(float, options.shares.split(",")):
+            yield compared(client, plain, share, options, pace)
+
+
+@contextmanager
+def ring(build: Path, field: Field, speed: Speed) -> Iterator[Client]:
+    """A ring of throttled runners on slow links."""
+    names = sorted(folder.name for folder in (build / "devices").iterdir())
+    throttle = Throttle(field.folder / "throttle")
+    for name in names:
+        throttle.slow(name, 1 / field.cores)
+    with ExitStack() as stack:
+        network = stack.enter_context(Network(names, speed))
+        runners = {name: network.command(name, PYTHON_RUNNER) for name in names}
+        started = launch_local(
+            build, listen=network.listen(), runners=runners, env=throttle.env, floor_s=PATIENCE_S
+        )
+        yield stack.enter_context(stack.enter_context(started).client())
+
+
+def ask(client: Client, tokens: int, *, drafts: bool, expected: Sequence[int] = ()) -> Result:
+    """One request."""
+    prompt = list(range(5, 5 + PROMPT))
+    return client.generate(prompt, tokens, DRAWN, ignore_eos=True, drafts=drafts, expected=expected)
+
+
+def pace_of(plain: Result) -> Pace:
+    """The lap and the busiest device of a request without guesses, means of its tokens."""
+    busiest = max(float(timings.column("compute_s")[1:].mean()) for timings in plain.timings.values())
+    source = next(iter(plain.timings.values())).column("started_s")[1:]
+    return Pace(float((source[-1] - source[0]) / (len(source) - 1)), busiest)
+
+
+def compared(client: Client, plain: Result, share: float, options: argparse.Namespace, pace: Pace) -> Row:
+    """Requests with and without guesses, in turns."""
+    right, chance = list(plain.tokens[0]), random.Random(1)
+    most = client.role.model.vocab_size or 2
+    expected = [token if chance.random() < share else chance.randrange(most) for token in right]
+    times = []
+    for _ in range(options.runs):
+        without = ask(client, options.tokens, drafts=False)
+        guessed = ask(client, options.tokens, drafts=True, expected=expected)
+        assert list(without.tokens[0]) == list(guessed.tokens[0]) == right, "a token depends on guesses"
+        times.append(without.elapsed_s / guessed.elapsed_s)
+    g = guessed.accepted / len(right)
+    return Row(share, tuple(times), guessed, pace.lap_s / pace.token_s(g))
+
+
+if __name__ == "__main__":
+    main()
