@@ -142,7 +142,8 @@ void Schedule::open_waiting(double now, Actions& out) {
 }
 
 void Schedule::guess(double now, Actions& out) {
-  if (!held) guessed.begin(now, out);
+  if (held) guessed.due.reset();
+  guessed.begin(now, out);
 }
 
 void Schedule::moved(std::uint64_t number, double now) {

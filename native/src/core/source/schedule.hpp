@@ -73,7 +73,7 @@ class Schedule {
 
   /// Open waiting requests while there are slots and a complete ring.
   void open_waiting(double now, Actions& out);
-  /// Begin steps with guessed tokens, where there is room.
+  /// Begin steps with guessed tokens, where there is room; none while requests stop.
   void guess(double now, Actions& out);
   /// A request made progress.
   void moved(std::uint64_t number, double now);

@@ -180,9 +180,10 @@ class Schedule:
             yield from self._begin(self.queue.open(self.role), now)
 
     def guess(self, now: float) -> Iterator[Action]:
-        """Begin steps with guessed tokens, where there is room."""
-        if not self.held:
-            yield from self.guessed.begin(now)
+        """Begin steps with guessed tokens, where there is room; none while requests stop."""
+        if self.held:
+            self.guessed.due = None
+        yield from self.guessed.begin(now)
 
     def moved(self, number: int, now: float) -> None:
         """A request made progress."""
