@@ -132,8 +132,7 @@ def _result_json(result: Result) -> dict[str, Any]:
         "finish": list(result.finish),
         "outputs": {name: array.tolist() for name, array in result.outputs.items()},
         "elapsed_s": result.elapsed_s,
-        "drafted": result.drafted,
-        "accepted": result.accepted,
+        **({"drafted": result.drafted, "accepted": result.accepted} if result.tokens else {}),
     }
 
 

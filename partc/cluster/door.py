@@ -151,6 +151,7 @@ def settings_of(place: DoorPlace) -> ServerSettings:
         limits=Limits(_BODY_BYTES, place.queue, place.timeout_s),
         origins=read_origins(place.cors_origins),
         ignores_unknown=place.ignore_unknown_fields,
+        drafts=place.drafts,
     )
 
 

@@ -29,7 +29,7 @@ _DOOR_PATHS = ("api_key_file", "tls_cert", "tls_key", "chat_template")
 _DOOR_KEYS = (
     *("host", "port", "name", "queue", "timeout", "temperature"),
     *_DOOR_PATHS,
-    *("cors_origins", "ignore_unknown_fields", "balance"),
+    *("cors_origins", "ignore_unknown_fields", "balance", "drafts"),
 )
 
 
@@ -87,6 +87,8 @@ class DoorPlace:
     """Origins of web pages elsewhere that may use the API."""
     ignore_unknown_fields: bool = False
     balance: bool = True
+    drafts: bool = True
+    """Whether tokens may be guessed."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ def _door(section: Section, folder: Path) -> DoorPlace:
         cors_origins=_origins(section),
         ignore_unknown_fields=_flag(section, "ignore_unknown_fields", default=False),
         balance=_flag(section, "balance", default=True),
+        drafts=_flag(section, "drafts", default=True),
         **paths,
     )
 

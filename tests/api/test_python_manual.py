@@ -60,7 +60,7 @@ def test_importing_is_light() -> None:
 SIGNATURES = {
     "compile": "(model, devices, output, *, strategy, cut_rule, passes, disable, cache, progress)",
     "plan": "(model, devices, *, strategy, cut_rule, cache, progress)",
-    "verify": "(build, prompts, tokens, *, model, text, text_tokens, cost, runner, progress)",
+    "verify": "(build, prompts, tokens, *, model, text, text_tokens, cost, drafts, runner, progress)",
     "Build": "(folder)",
     "Ring": "(build, *, connect, insecure, runner, restart, balance, chat_template, **settings)",
     "Ring.generate": "(self, prompt, max_new_tokens, **options)",

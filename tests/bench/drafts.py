@@ -102,7 +102,7 @@ def measured(options: argparse.Namespace, devices: int, latency_s: float) -> Ite
         "max_requests": 1,
         "workload": {"prompt": PROMPT, "generate": options.tokens},
     }
-    place = options.folder / f"llama-{LLAMA}-{devices}"
+    place = options.folder / f"llama-{LLAMA}-{devices}-{options.tokens}"
     field = Field(
         place, model, WEIGHTS_BYTES, devices, options.cores, "decode", lambda client: 0.0, options.runs
     )

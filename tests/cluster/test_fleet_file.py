@@ -55,10 +55,14 @@ def test_the_door_has_the_options_of_an_endpoint() -> None:
 
 def test_what_the_file_says_of_the_door(build: Path) -> None:
     path = build.parent / "door.yaml"
-    door = "{cors_origins: [https://chat.example], ignore_unknown_fields: true, temperature: 0, chat_template: t}"
+    door = (
+        "{cors_origins: [https://chat.example], ignore_unknown_fields: true, drafts: false, temperature: 0, "
+    )
+    door += "chat_template: t}"
     path.write_text(f"rings: {{one: {{build: build, devices: {ADDRESSES}}}}}\ndoor: {door}\n")
     found = settings_of(load_fleet(path).door)
     assert found.origins == {"https://chat.example"}
+    assert not found.drafts
     assert (found.ignores_unknown, found.temperature, found.template) == (True, 0, build.parent / "t")
 
 

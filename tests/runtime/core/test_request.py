@@ -367,3 +367,106 @@ def test_the_same_name_from_two_devices() -> None:
     assert request.waits_for() == (0, Message("a", ("x",)))
     deliver(request, "a", "x")
     assert state_of(request) is State.READY
+
+
+# -- guesses
+
+
+def guess(step: int, branch: int = 0) -> Step:
+    return replace(step_of(0, step), branch=branch, busy_s=0.0)
+
+
+def prompted(role: str = "b") -> Request:
+    """A request behind its prompt."""
+    request = request_on(role)
+    deliver(request, "a", "hidden_1")
+    advance(request)
+    compute(request, "hidden_2")
+    advance(request)
+    assert request.steps == 1
+    return request
+
+
+def take(request: Request, step: Step, peer: str = "a", name: str = "hidden_1") -> None:
+    request.deliver(peer, step, hidden(name, 1), 1.0)
+
+
+def compute_token(request: Request) -> None:
+    """On the last device: logits, and the token that is drawn of them."""
+    request.computed([LOGITS], 0.1, 1.0)
+    advance(request)
+    request.computed([TOKEN["token"]], 0.1, 1.0)
+
+
+def test_steps_of_guesses_are_under_way_together_and_in_order() -> None:
+    request = prompted()
+    for step in (1, 2, 3):
+        take(request, guess(step))
+    sent = []
+    for _ in range(3):
+        (command,) = advance(request)
+        assert isinstance(command, Compute)
+        compute(request, "hidden_2", sequence=1)
+        (forward,) = advance(request)
+        assert isinstance(forward, Forward)
+        sent.append(forward.step.step)
+    assert sent == [1, 2, 3]
+    assert state_of(request) is State.IDLE
+
+
+def test_a_newer_branch_makes_steps_void() -> None:
+    request = prompted()
+    for step in (1, 2):
+        take(request, guess(step))
+    advance(request)
+    compute(request, "hidden_2", sequence=1)
+    advance(request)
+    assert request.steps == 2
+    advance(request)  # the engine works for the second
+    take(request, guess(1, branch=1))
+    assert (request.steps, request.branch, len(request.timings)) == (1, 1, 1)
+    assert state_of(request) is State.READY, "what is computed has no consequence"
+    take(request, guess(3))
+    assert request.waits_for() is None and request.steps == 1, "rows of the old branch are ignored"
+    (command,) = advance(request)
+    assert isinstance(command, Compute)
+    compute(request, "hidden_2", sequence=1)
+    (forward,) = advance(request)
+    assert isinstance(forward, Forward)
+    assert (forward.step.step, forward.step.branch) == (1, 1)
+
+
+def test_a_true_step_that_waits_for_what_no_token_needs_stays() -> None:
+    """Devices that share a stage may wait for the sums of a step whose token the source has."""
+    request = request_on("c")
+    deliver(request, "a", "embed")
+    deliver(request, "b", "hidden_2")
+    advance(request)
+    compute_token(request)
+    advance(request)
+    for step in (guess(1), guess(2), guess(2, branch=2)):
+        take(request, step, "a", "embed")
+        advance(request)
+    assert request.waits_for() == (1, Message("b", ("hidden_2",)))
+    take(request, guess(2), "b", "hidden_2")
+    assert request.waits_for() == (1, Message("b", ("hidden_2",))), "a row of the old branch is ignored"
+    take(request, guess(1), "b", "hidden_2")
+    advance(request)
+    compute_token(request)
+    (forward,) = advance(request)
+    assert isinstance(forward, Forward)
+    assert (forward.step.step, request.steps) == (1, 2)
+    advance(request)
+    assert request.waits_for() == (2, Message("b", ("hidden_2",)))
+
+
+def test_what_others_fetch_ends_where_guesses_may_begin() -> None:
+    request = prompted()
+    take(request, guess(1))
+    assert request.settled == 1, "the prompt is no guess"
+    for step in range(2, 12):
+        advance(request)
+        compute(request, "hidden_2", sequence=1)
+        advance(request)
+        take(request, guess(step))
+    assert (request.steps, request.settled) == (11, 4)

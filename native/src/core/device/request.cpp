@@ -84,7 +84,7 @@ void Request::begin(const Step& step, const Tensors& inputs, double now) {
 }
 
 void Request::deliver(const std::string& peer, const Step& step, const Tensors& values, double now, Actions& out) {
-  if (step.branch < branch) return;
+  if (is_void(step)) return;
   take_back(step);
   Execution* execution = under_way_.of(step.step);
   if (execution == nullptr && begins_with(step)) {
@@ -102,6 +102,13 @@ void Request::deliver(const std::string& peer, const Step& step, const Tensors& 
   execution->deliver(peer, step, values, now, out);
   if (was_waiting && execution->can_go_on()) execution->ready_since = now;
   settle();
+}
+
+/// Whether the request was taken back behind a step since that began.
+bool Request::is_void(const Step& step) {
+  if (step.branch >= branch) return false;
+  const Execution* execution = under_way_.of(step.step);
+  return execution == nullptr || execution->step.branch != step.branch;
 }
 
 void Request::advance(double now, Actions& out) {
@@ -177,17 +184,17 @@ void Request::settle() {
   state = under_way_.empty() ? RequestState::idle : waits ? RequestState::waiting : RequestState::ready;
 }
 
-/// Let go of what a newer branch has made void; the steps before its first row are over, and stay.
+/// Let go of what a newer branch has made void: all steps from its first row on.
 ///
 /// What the engine computes for it goes on, but nothing follows from it.
 void Request::take_back(const Step& step) {
   if (step.branch <= branch) return;
   branch = step.branch;
-  under_way_.drop();
+  under_way_.drop(step.branch);
   queued_.clear();
-  early_.clear();
-  mates_.clear();
-  computing_ = nullptr;
+  std::erase_if(early_, [&](const Early& each) { return each.step.step >= step.branch; });
+  if (!under_way_.has(computing_)) computing_ = nullptr;
+  if (under_way_.empty()) mates_.clear();
   steps = std::min(steps, step.branch);
   if (timings.size() > steps) timings.resize(steps);
   settle();

@@ -79,6 +79,7 @@ class Request {
   void go_on(Execution& execution, bool computes, double now, Actions& out);
   void settle();
   void take_back(const Step& step);
+  bool is_void(const Step& step);
   bool begins_with(const Step& step) const;
   Execution& join(const Step& step, double now);
   Execution& start(const Step& step, const Tensors& inputs, double now);

@@ -35,9 +35,15 @@ bool UnderWay::have_begun(const std::string& submodule, const Execution* computi
                              [&](const Execution& each) { return each.has_begun(submodule, &each == computing); });
 }
 
-void UnderWay::drop() {
-  for (Execution& each : executions_) each.drop();
-  executions_.clear();
+bool UnderWay::has(const Execution* execution) const {
+  return std::ranges::any_of(executions_, [&](const Execution& each) { return &each == execution; });
+}
+
+void UnderWay::drop(std::uint64_t first) {
+  while (!executions_.empty() && executions_.back().step.step >= first) {
+    executions_.back().drop();
+    executions_.pop_back();
+  }
 }
 
 }  // namespace partc::core

@@ -34,10 +34,12 @@ class UnderWay {
   Execution* able() { return const_cast<Execution*>(static_cast<const UnderWay*>(this)->able()); }
   /// The earliest is over.
   Execution end_first();
+  /// Whether an execution is one of them.
+  bool has(const Execution* execution) const;
   /// Whether one of them has run a sub-module, or runs it; `computing`: for which the engine works.
   bool have_begun(const std::string& submodule, const Execution* computing) const;
-  /// Nothing will follow from any of them.
-  void drop();
+  /// Nothing will follow from any of them, from a step on.
+  void drop(std::uint64_t first = 0);
 
  private:
   std::deque<Execution> executions_;

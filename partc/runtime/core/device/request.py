@@ -11,8 +11,9 @@
 
 `close` leads from every state to closed. Steps whose tokens are guesses are under way together (`UnderWay`); ready is a
 request of which one can go on. The first row of a newer *branch* tells that the source has taken the request back to
-there: all that is under way is void, and what of an older branch still comes is ignored. A branch begins behind a token
-that the source has, and every device has computed all steps up to that.
+there: all that is under way from there on is void, and what of an older branch still comes for it is ignored. A branch
+begins behind a token that the source has, so every device has computed the steps before; some may still be under way
+where a device waits for what others share with it.
 """
 
 from __future__ import annotations
@@ -182,8 +183,11 @@ class Request:
         return seen
 
     def is_void(self, step: Step) -> bool:
-        """Whether the request was taken back since a step began."""
-        return step.branch < self.branch
+        """Whether the request was taken back behind a step since that began."""
+        if step.branch >= self.branch:
+            return False
+        execution = self._under_way.of(step.step)
+        return execution is None or execution.step.branch != step.branch
 
     def advance(self, now: float) -> list[Action]:
         """Go on until something must be computed, a message is missing, or the step is over."""
@@ -278,17 +282,20 @@ class Request:
             self.state = State.WAITING if self._under_way.able() is None else State.READY
 
     def _take_back(self, step: Step) -> None:
-        """Let go of what a newer branch has made void; the steps before its first row are over, and stay.
+        """Let go of what a newer branch has made void: all steps from its first row on.
 
         What the engine computes for it goes on, but nothing follows from it.
         """
         if step.branch <= self.branch:
             return
         self.branch = step.branch
-        self._under_way.drop()
+        self._under_way.drop(step.branch)
         self._queued.clear()
-        self._early.clear()
-        self._mates, self._computing = (), None
+        self._early = [each for each in self._early if each[1].step < step.branch]
+        if not any(each is self._computing for each in self._under_way):
+            self._computing = None
+        if not self._under_way:
+            self._mates = ()
         self.steps = min(self.steps, step.branch)
         del self.timings[self.steps :]
         self._settle()

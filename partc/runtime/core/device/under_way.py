@@ -65,8 +65,7 @@ class UnderWay:
         """The earliest is over."""
         return self._executions.popleft()
 
-    def drop(self) -> None:
-        """Nothing will follow from any of them."""
-        for execution in self._executions:
-            execution.drop()
-        self._executions.clear()
+    def drop(self, first: int = 0) -> None:
+        """Nothing will follow from any of them, from a step on."""
+        while self._executions and self._executions[-1].step.step >= first:
+            self._executions.pop().drop()
