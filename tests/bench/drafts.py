@@ -15,6 +15,7 @@ the busiest device measured without guesses.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import statistics
 from collections.abc import Iterator, Sequence
@@ -25,16 +26,17 @@ from typing import Any
 
 from partc.format.message_parts import Sampling
 from partc.planner.explain.drafted import Pace
+from partc.planner.model.plan_file import PLAN_FILE
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.results import Result
 from partc.runtime.client.runners import PYTHON_RUNNER
 from tests.bench.llamas import SHAPES
-from tests.bench.sharing.field import FIRST_GUESS, MBIT_BYTES, PATIENCE_S, Field, Fit
+from tests.bench.sharing.field import MBIT_BYTES, PATIENCE_S, run_quietly
 from tests.living.network import Network, Speed
 from tests.living.throttle import Throttle
 
-LLAMA, WEIGHTS_BYTES = "110M", 4.6e8
+LLAMA = "110M"
 PROMPT = 32
 RATE_MBIT = 1000.0
 DRAWN = Sampling(temperature=0.8, seed=1)
@@ -94,33 +96,47 @@ def _parser() -> argparse.ArgumentParser:
 
 def measured(options: argparse.Namespace, devices: int, latency_s: float) -> Iterator[Row]:
     """Every kind of drafts in one ring."""
-    speed = Speed(RATE_MBIT * MBIT_BYTES, latency_s)
-    shape: dict[str, Any] = SHAPES[LLAMA]
-    model = {
-        "model": {"config": {"model_type": "llama", **shape}, "seed": 0},
-        "max_sequence": PROMPT + options.tokens,
-        "max_requests": 1,
-        "workload": {"prompt": PROMPT, "generate": options.tokens},
-    }
-    place = options.folder / f"llama-{LLAMA}-{devices}-{options.tokens}"
-    field = Field(
-        place, model, WEIGHTS_BYTES, devices, options.cores, "decode", lambda client: 0.0, options.runs
-    )
-    build = field.compiled("pipeline", Fit(FIRST_GUESS), Speed(RATE_MBIT * MBIT_BYTES))
-    with ring(build, field, speed) as client:
+    with ring(compiled(options, devices), options, Speed(RATE_MBIT * MBIT_BYTES, latency_s)) as client:
         plain = ask(client, options.tokens, drafts=False)
         pace = pace_of(plain)
         for share in map(float, options.shares.split(",")):
             yield compared(client, plain, share, options, pace)
 
 
+def compiled(options: argparse.Namespace, devices: int) -> Path:
+    """The build of equal parts for so many devices; made only if it is missing."""
+    place: Path = options.folder / f"llama-{LLAMA}-{devices}-{options.tokens}"
+    if not (place / "build" / PLAN_FILE).exists():
+        place.mkdir(parents=True, exist_ok=True)
+        shape: dict[str, Any] = SHAPES[LLAMA]
+        model = {
+            "model": {"config": {"model_type": "llama", **shape}, "seed": 0},
+            "max_sequence": PROMPT + options.tokens,
+            "max_requests": 1,
+        }
+        figures = {
+            "arch": "x86_64", "threads": 1, "memory": "2 GB", "flops": "10 GFLOP/s", "memory_bandwidth": "5 GB/s"
+        }  # fmt: skip
+        target = {
+            "objective": "throughput",
+            "source": "a",
+            "devices": dict.fromkeys("abcdefgh"[:devices], figures),
+            "links": {"default": {"bandwidth": f"{RATE_MBIT:g} Mbit/s", "latency": "0.1 ms"}},
+        }
+        files = place / "model.yaml", place / "devices.yaml"
+        for file, content in zip(files, (model, target), strict=True):
+            file.write_text(json.dumps(content))
+        run_quietly("partc.cli", "compile", files[0], "--target", files[1], "-o", place / "build")
+    return place / "build"
+
+
 @contextmanager
-def ring(build: Path, field: Field, speed: Speed) -> Iterator[Client]:
+def ring(build: Path, options: argparse.Namespace, speed: Speed) -> Iterator[Client]:
     """A ring of throttled runners on slow links."""
     names = sorted(folder.name for folder in (build / "devices").iterdir())
-    throttle = Throttle(field.folder / "throttle")
+    throttle = Throttle(options.folder / "throttle")
     for name in names:
-        throttle.slow(name, 1 / field.cores)
+        throttle.slow(name, 1 / options.cores)
     with ExitStack() as stack:
         network = stack.enter_context(Network(names, speed))
         runners = {name: network.command(name, PYTHON_RUNNER) for name in names}
