@@ -80,9 +80,9 @@ class Endpoint:
     moves: Moves | None = None
     """Who moves sub-modules for clients; None: nobody."""
     ignores_unknown: bool = False
+    """Whether fields that this server does not have are ignored, and told in a header."""
     drafts: bool = True
     """Whether tokens may be guessed."""
-    """Whether fields that this server does not have are ignored, and told in a header."""
     pooling: Pooling = field(default_factory=Pooling)
     """The vector of a text, of those of its tokens."""
     created: int = field(default_factory=lambda: int(time.time()))

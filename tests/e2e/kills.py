@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from partc.format.message_parts import Sampling
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import launch_local
+from partc.runtime.client.results import Result
 
 TOKENS = 24
 
@@ -37,11 +38,25 @@ def drawn_by(
     client: Client, seed: int = 5, on_token: Callable[[object], None] | None = None
 ) -> tuple[tuple[int, ...], ...]:
     """The tokens of one request to a ring that runs."""
+    return tuple(map(tuple, answered(client, seed, on_token).tokens))
+
+
+def answered(
+    client: Client,
+    seed: int = 5,
+    on_token: Callable[[object], None] | None = None,
+    *,
+    drafts: bool = True,
+    expected: Sequence[int] = (),
+) -> Result:
+    """The same with all that is known of it; `expected`: what guesses are taken from."""
     request = client.submit(
         [list(range(3, 14))],
         max_new_tokens=TOKENS,
         sampling=Sampling(temperature=1.0, seed=seed),
         ignore_eos=True,
         on_token=on_token,
+        drafts=drafts,
+        expected=expected,
     )
-    return tuple(map(tuple, request.result().tokens))
+    return request.result()

@@ -22,6 +22,7 @@ ALL = Facts(
     engines={"laptop": "plan", "board": "plan"},
     step_requests=4,
     reuses=True,
+    drafts=True,
     movable=True,
     survives=("board",),
     limited=("board",),
@@ -50,6 +51,8 @@ def test_a_ring_that_can_do_all_says_nothing() -> None:
         ({"alone": ("board",)}, "shared-steps", "the runner of board takes no shared steps"),
         ({"reuses": False, "rewrites": True}, "prompt-reuse", "rewrite states"),
         ({"reuses": False, "keeps": True}, "prompt-reuse", "keeps"),
+        ({"drafts": False, "rewrites": True}, "drafts", "no tokens are guessed: its steps rewrite states"),
+        ({"drafts": False}, "drafts", "model.yaml has `drafts: off`"),
         ({"survives": ()}, "survival", "a loss of board stops the ring"),
         (
             {"ring": ("laptop", "board", "old")},
@@ -78,7 +81,15 @@ def test_one_device_that_computes_rows_at_once_is_enough() -> None:
 
 
 def test_every_sentence_is_one_line() -> None:
-    worst = replace(ALL, engines={"board": "ort"}, reuses=False, survives=(), movable=False, step_requests=1)
+    worst = replace(
+        ALL,
+        engines={"board": "ort"},
+        reuses=False,
+        drafts=False,
+        survives=(),
+        movable=False,
+        step_requests=1,
+    )
     assert set(said(worst)) == set(CAPABILITIES)
     assert all(sentence.isprintable() and len(sentence) <= 140 for sentence in said(worst).values())
 

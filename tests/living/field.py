@@ -89,6 +89,7 @@ class Field:
         memory: bool = False,
         native: Path | None = None,
         slowness: float = 1.0,
+        guessed: float | None = None,
     ) -> None:
         """Nothing is started yet.
 
@@ -99,13 +100,14 @@ class Field:
             memory: look at the memory of the runners all the time.
             native: the native runner, of which trials say which devices run it.
             slowness: the multiple of all patience, on a machine that has much else to do.
+            guessed: the share of tokens that the source is told rightly what to expect; None: it guesses by itself.
         """
         self.planned: dict[str, float] = {}
         """Device → bytes that the plan says of the placements so far."""
         self.peaks: dict[str, float] = {}
         """Device → the most bytes that its runners held, in rings that have ended."""
         self._bundle, self._subject, self._episode, self._memory = bundle, subject, episode, memory
-        self._native, self._slowness = native, slowness
+        self._native, self._slowness, self._guessed = native, slowness, guessed
         self._natives: tuple[str, ...] = ()
         """Devices that run the native runner now."""
         self._expected: dict[int, Sequence[int]] = {}
@@ -136,7 +138,8 @@ class Field:
         with place.ring.client() as client:
             for seed in trial.seeds:
                 if seed not in self._expected:
-                    self._expected[seed] = self._ask(client, seed).result(HANG_S * self._slowness).tokens[0]
+                    alone = self._ask(client, seed, drafts=False)
+                    self._expected[seed] = alone.result(HANG_S * self._slowness).tokens[0]
             if self._episode.balances:
                 place.settle(client)
             return self._disturbed(client, place, trial, self._epoch(client))
@@ -169,6 +172,8 @@ class Field:
         seed: int,
         on_token: Callable[[Tokens], None] | None = None,
         tokens: int | None = None,
+        *,
+        drafts: bool = True,
     ) -> Request:
         sampling = Sampling(0.8, 0, 1.0, seed) if seed % 2 else Sampling()
         return client.submit(
@@ -177,7 +182,17 @@ class Field:
             sampling=sampling,
             ignore_eos=True,
             on_token=on_token,
+            drafts=drafts,
+            expected=self._told(seed) if drafts else (),
         )
+
+    def _told(self, seed: int) -> list[int]:
+        """What the source is told to expect of an answer."""
+        if self._guessed is None:
+            return []
+        chance = Random(seed)
+        right = self._expected.get(seed, ())
+        return [token if chance.random() < self._guessed else right[0] for token in right]
 
     def _disturbed(self, client: Client, place: Ground, trial: Trial, epoch: int) -> Outcome:
         arrivals: list[list[float]] = [[] for _ in trial.seeds]

@@ -7,6 +7,7 @@
     python -m tests.living.trials cut --trials 50 --json
     python -m tests.living.trials kill --model grouped --seed 1 --only 17
     python -m tests.living.trials kill --requests 2 --trials 300 --mixed build/native/dev/partc-runner
+    python -m tests.living.trials kill --trials 300 --guessed 0.8
 
 Each trial sends its requests, disturbs a device but the source at a random moment, each device as often as the others,
 and holds the tokens against those of the same requests undisturbed. What is random follows from the seed and the number
@@ -78,7 +79,13 @@ def main() -> int:
     requests = options.requests or episode.requests
     field, outcomes = (
         Field(
-            bundle, subject, episode, memory=options.memory, native=options.mixed, slowness=options.slowness
+            bundle,
+            subject,
+            episode,
+            memory=options.memory,
+            native=options.mixed,
+            slowness=options.slowness,
+            guessed=options.guessed,
         ),
         [],
     )
@@ -117,6 +124,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--measured", action="store_true", help="plan with measured times")
     parser.add_argument("--native", action="store_true", help="native runners, which `make native` has built")
     parser.add_argument("--mixed", type=Path, metavar="FILE", help="a native runner, for rings of both kinds")
+    parser.add_argument(
+        "--guessed",
+        type=float,
+        metavar="SHARE",
+        help="tell the source what to expect, with so much of it right",
+    )
     parser.add_argument("--memory", action="store_true", help="look at the memory of the runners")
     parser.add_argument(
         "--slowness", type=float, default=1.0, help="multiple of all patience; a busy machine: 10"

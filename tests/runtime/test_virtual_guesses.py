@@ -13,7 +13,7 @@ from partc.runtime.core.commands import Compute
 from partc.runtime.virtual.client import Answer
 from partc.runtime.virtual.network import Conditions
 from partc.runtime.virtual.ring import Ring
-from tests.runtime.roles import LOCAL, RINGS, THREE, VOCABULARY, Programs, null_engine, roles_of
+from tests.runtime.roles import LOCAL, RINGS, SHARED, THREE, VOCABULARY, Programs, null_engine, roles_of
 
 TOKENS = 120
 COMPUTE_S = 0.01
@@ -45,6 +45,7 @@ def play(
     drafts: bool = True,
     delay_s: float = 0.001,
     jitter_s: float = 0.0,
+    disorder: float = 0.0,
     temperature: float = 0.7,
     seed: int = 0,
 ) -> Played:
@@ -54,7 +55,7 @@ def play(
         roles,
         lambda device: null_engine(roles[device]),
         seconds=lambda device, work: COMPUTE_S if isinstance(work, Compute) else COMPUTE_S / 10,
-        conditions=Conditions(delay_s, jitter_s),
+        conditions=Conditions(delay_s, jitter_s, disorder),
         seed=seed,
     )
     ring.run(1.0)
@@ -97,6 +98,17 @@ def test_messages_may_overtake_each_other(temperature: float, jitter_s: float) -
     for seed in range(5):
         guessed = play(
             expected=partly(plain.tokens, 0.7), temperature=temperature, jitter_s=jitter_s, seed=seed
+        )
+        assert guessed.tokens == plain.tokens
+
+
+@pytest.mark.parametrize("programs", [SHARED, LOCAL, THREE], ids=["shared", "local", "three"])
+def test_steps_keep_their_order_where_links_put_frames_back_into_theirs(programs: Programs) -> None:
+    """Several messages are handed on at once then, and the engine works meanwhile."""
+    plain = play(programs, drafts=False)
+    for seed in range(8):
+        guessed = play(
+            programs, partly(plain.tokens, 0.97), delay_s=0.02, jitter_s=0.03, disorder=0.3, seed=seed
         )
         assert guessed.tokens == plain.tokens
 

@@ -52,6 +52,14 @@ def make_build(folder: Path) -> Path:
     return build
 
 
+def _children(task: Path) -> str:
+    """The process ids of a thread's children; none where it has just ended."""
+    try:
+        return (task / "children").read_text()
+    except FileNotFoundError:
+        return ""
+
+
 @dataclass
 class Server:
     """A server that runs."""
@@ -94,7 +102,7 @@ class Server:
     def runner(self, device: str, build: Path | None = None) -> int:
         """Process id of a device's runner; of that ring, where there are several."""
         tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
-        children = " ".join((task / "children").read_text() for task in tasks).split()
+        children = " ".join(map(_children, tasks)).split()
         ending = f"{'' if build is None else build}/devices/{device}"
         return next(
             int(pid)

@@ -55,7 +55,7 @@ std::uint64_t header_limit(const Role& role) {
   std::uint64_t names = 0;
   for (const auto& [name, type] : role.types) names += 64 + name_bytes(name);
   for (const auto& [name, size] : role.dims()) names += 64 + name_bytes(name);
-  const std::uint64_t rows = 5 * std::max(model.max_batch, model.step_requests) * kIntBytes;
+  const std::uint64_t rows = 6 * std::max(model.max_batch, model.step_requests) * kIntBytes;
   const std::uint64_t prompts = role.is_source() ? model.max_batch * model.max_sequence * kIntBytes : 0;
   return std::max({FRAME_LIMIT, kHeaderBytes + names + rows + prompts, kHeaderBytes + change_bytes(role)});
 }

@@ -95,10 +95,11 @@ class Checked:
         )
 
     def _expected(self, role: Role) -> tuple[int, ...]:
-        """What the answer may look like, as far as one can be long."""
+        """What the answer may look like, as far as there is room for one: prompt and answer share a header's limit."""
         if not (self.query.drafts and role.guesses):
             return ()
-        return tuple([int(token) for token in self.query.expected[: role.model.max_sequence]])
+        room = role.model.max_sequence - max(map(len, self.ids), default=0)
+        return tuple([int(token) for token in self.query.expected[: max(0, room)]])
 
     def frames(self) -> list[memoryview]:
         """The frames of that message."""

@@ -22,7 +22,7 @@ def header_limit(role: Role) -> int:
     """
     model = role.model
     names = sum(64 + 4 * len(name) for name in (*role.types, *role.dims))
-    rows = 5 * max(model.max_batch, model.step_requests) * _INT_BYTES
+    rows = 6 * max(model.max_batch, model.step_requests) * _INT_BYTES
     prompts = model.max_batch * model.max_sequence * _INT_BYTES if role.is_source else 0
     return max(FRAME_LIMIT, _HEADER_BYTES + names + rows + prompts, _HEADER_BYTES + _change_bytes(role))
 

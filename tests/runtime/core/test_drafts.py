@@ -14,7 +14,7 @@ TOKENS = st.lists(st.integers(0, 3), max_size=60)
 
 
 def told(prompt: Sequence[int], expected: Sequence[int], answer: Sequence[int]) -> Drafts:
-    drafts = Drafts.of(prompt, expected)
+    drafts = Drafts(prompt, expected)
     for token in answer:
         drafts.add(token)
     return drafts
@@ -46,12 +46,12 @@ def test_a_draft_is_what_came_behind_the_latest_occurrence_of_the_longest_ending
 
 def test_nothing_is_known_of_a_token_that_never_came() -> None:
     assert told([5, 6], [], [7]).next([]) is None
-    assert Drafts.of([], []).next([]) is None
+    assert Drafts([], []).next([]) is None
 
 
 def test_an_answer_begins_as_it_is_expected_to() -> None:
     """Behind the prompt, whatever the expected tokens end with."""
-    drafts = Drafts.of([5, 6], [11, 12, 13])
+    drafts = Drafts([5, 6], [11, 12, 13])
     assert drafts.next([]) == Draft(11, LENGTHS.index(2))
     assert drafts.next([11, 12]) == Draft(13, LENGTHS.index(3))
 

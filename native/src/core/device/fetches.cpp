@@ -124,8 +124,10 @@ void Fetches::fetch(const messages::Reached& reached, const std::string& submodu
 void Fetches::ask(const Fetch& fetch, Actions& out) {
   const std::optional<Origin> way = links_.way_to(fetch.holder);
   if (!way) return links_.connect(fetch.holder, out);
-  const messages::Want want{epoch_,     fetch.reached.request, fetch.submodule, fetch.have, fetch.end, fetch.part,
-                            fetch.waits};
+  // Where requests stand still rows are needed up to a step that is known: behind it there may be guesses.
+  const std::uint64_t known = fetch.waits || fetch.rewritten ? 0 : fetch.reached.step;
+  const std::uint64_t end = fetch.end != 0 ? fetch.end : known;
+  const messages::Want want{epoch_, fetch.reached.request, fetch.submodule, fetch.have, end, fetch.part, fetch.waits};
   out.push_back(Send{*way, want, {}});
 }
 

@@ -24,6 +24,12 @@ std::uint64_t rows_between(const Request& request, std::uint64_t step) {
   return most;
 }
 
+/// Steps of which rows are told: where others follow meanwhile, those that are not taken back. An end that an earlier
+/// part told of stays.
+std::uint64_t told(const Request& request, const messages::Want& want) {
+  return want.waits && want.end == 0 ? request.settled() : request.steps;
+}
+
 }  // namespace
 
 void Offers::adopt(RolePtr role) {
@@ -54,8 +60,7 @@ void Offers::wanted(const std::string& peer, const Origin& origin, const message
     out.push_back(Send{origin, none, {}});
     return;
   }
-  const std::uint64_t steps = want.waits ? request->settled() : request->steps;
-  const std::uint64_t end = std::min(want.end != 0 ? want.end : steps, steps);
+  const std::uint64_t end = std::min(want.end != 0 ? want.end : told(*request, want), request->steps);
   const messages::Rows header = header_of(want.epoch, want.request, want.submodule, want.begin, end);
   read_out(origin, *request, header, want.part, !want.waits, out);
 }
@@ -63,7 +68,7 @@ void Offers::wanted(const std::string& peer, const Origin& origin, const message
 /// Whether the answer to a question can be given now: states that a step rewrites are those of one step; they can be
 /// read between two steps, while that is the last.
 bool Offers::has(const Request& request, const messages::Want& want) const {
-  if (want.waits) return request.settled() > want.begin;
+  if (want.waits) return told(request, want) > want.begin;
   if (!role_->rewrites(want.submodule)) return request.steps > want.begin;
   const bool is_between = requests_.steps_in(request, want.submodule) == request.steps;
   const bool follows = request.steps != 0 && request.steps >= want.begin;

@@ -41,7 +41,7 @@ Request::Request(ScriptPtr script, const messages::Resumption& from, const Reque
 
 std::uint64_t Request::settled() const {
   if (!guesses_) return steps;
-  return std::max<std::uint64_t>(ends_.size(), steps > MOST_GUESSED ? steps - MOST_GUESSED : 0);
+  return std::max<std::uint64_t>(sure_, steps > MOST_GUESSED ? steps - MOST_GUESSED : 0);
 }
 
 Counts Request::position(std::uint64_t step) const {
@@ -118,17 +118,20 @@ void Request::advance(double now, Actions& out) {
 }
 
 void Request::move(std::uint64_t step, double now, Actions& out) {
-  Execution* execution = under_way_.of(step);
-  if (execution != nullptr && execution != computing_ && execution->can_go_on()) go_on(*execution, false, now, out);
+  // The earliest comes first, and may be over and gone then.
+  for (std::uint64_t at = steps; at <= step; ++at) {
+    Execution* execution = under_way_.of(at);
+    if (execution != nullptr && execution != computing_ && execution->can_go_on()) go_on(*execution, false, now, out);
+  }
 }
 
 void Request::computed(const std::vector<Tensor>& values, double seconds, double now) {
   Execution* execution = std::exchange(computing_, nullptr);
   if (execution == nullptr) throw internal_error("request " + std::to_string(number) + " computes nothing");
   execution->computed(values, seconds);
-  state = RequestState::ready;
   execution->ready_since = now;
   if (!execution->can_go_on()) execution->waiting_since = now;
+  settle();
 }
 
 void Request::close() {
@@ -148,7 +151,7 @@ std::optional<std::pair<std::uint64_t, program::Message>> Request::waits_for() c
   return std::pair{execution->step.step, *message};
 }
 
-bool Request::has_begun(const std::string& submodule) const { return under_way_.have_begun(submodule, computing_); }
+std::uint64_t Request::begun(const std::string& submodule) const { return under_way_.begun(submodule, computing_); }
 
 std::pair<std::string, std::string> Request::works_at() const {
   if (computing_ == nullptr) return {};
@@ -195,8 +198,9 @@ void Request::take_back(const Step& step) {
   std::erase_if(early_, [&](const Early& each) { return each.step.step >= step.branch; });
   if (!under_way_.has(computing_)) computing_ = nullptr;
   if (under_way_.empty()) mates_.clear();
-  steps = std::min(steps, step.branch);
-  if (timings.size() > steps) timings.resize(steps);
+  const std::uint64_t left = std::min(steps, step.branch);
+  timings.resize(timings.size() - std::min<std::size_t>(timings.size(), steps - left));
+  steps = sure_ = left;
   settle();
 }
 
@@ -235,6 +239,7 @@ Execution& Request::start(const Step& step, const Tensors& inputs, double now) {
   timing.epoch = script_->role->epoch();
   std::vector<Row> rows{{slot, sampling_}};
   for (const RequestPtr& mate : mates_) rows.push_back({mate->slot, mate->sampling_});
+  if (step.busy_s && !guesses_) sure_ = steps;
   guesses_ = step.busy_s.has_value();
   // What came before the first message of a step was waiting for it, but for a request's very first.
   const double since = step.step != 0 && under_way_.empty() ? idle_since_ : now;

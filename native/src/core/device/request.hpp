@@ -55,7 +55,8 @@ class Request {
   void deliver(const std::string& peer, const Step& step, const Tensors& values, double now, Actions& out);
   /// Go on until something must be computed, a message is missing, or the step is over.
   void advance(double now, Actions& out);
-  /// Let a step go on to where it needs the engine, which works for another one: no token waits for that.
+  /// Let steps go on to where they need the engine, which works for another one: no token waits for that. Those up to
+  /// the one for which something has come do, in their order.
   void move(std::uint64_t step, double now, Actions& out);
   /// Take the result that `advance` asked for.
   void computed(const std::vector<Tensor>& values, double seconds, double now);
@@ -64,8 +65,8 @@ class Request {
   std::optional<std::pair<std::uint64_t, program::Message>> waits_for() const;
   /// (sub-module or `sample`, phase) of what is computed.
   std::pair<std::string, std::string> works_at() const;
-  /// Whether the step under way has run a sub-module, or runs it.
-  bool has_begun(const std::string& submodule) const;
+  /// Steps under way that have run a sub-module, or run it.
+  std::uint64_t begun(const std::string& submodule) const;
   /// When the earliest step under way that can go on began.
   double began_s() const;
 
@@ -106,6 +107,8 @@ class Request {
   Execution* computing_ = nullptr;
   /// Whether the last steps may have taken guesses.
   bool guesses_ = false;
+  /// Steps that are over of which it is known that no token of theirs was a guess, or that it was right.
+  std::uint64_t sure_ = 0;
   /// The other requests of a shared step, in the order of their rows.
   std::vector<RequestPtr> mates_;
   /// Rows of an earlier request that step 0 goes on behind.

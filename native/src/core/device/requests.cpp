@@ -58,11 +58,11 @@ void Requests::halt(std::set<std::uint64_t> numbers) {
 
 std::uint64_t Requests::steps_in(const Request& request, const std::string& submodule) const {
   if (!script->role->rewrites(submodule)) return request.steps;
-  const bool has_begun = std::ranges::any_of(open_, [&](const auto& entry) {
-    const Request& leader = *entry.second;
-    return (leader.number == request.number || leader.shares_with(request.number)) && leader.has_begun(submodule);
-  });
-  return request.steps + has_begun;
+  std::uint64_t seen = request.steps;
+  for (const auto& [number, leader] : open_) {
+    if (number == request.number || leader->shares_with(request.number)) seen += leader->begun(submodule);
+  }
+  return seen;
 }
 
 std::vector<messages::Held> Requests::held(const Names& submodules) const {
@@ -78,7 +78,7 @@ std::vector<messages::Held> Requests::held(const Names& submodules) const {
 }
 
 std::pair<std::string, std::string> Requests::works_at() const {
-  return computing_ ? computing_->works_at() : std::pair<std::string, std::string>{};
+  return computing_ ? works_at_ : std::pair<std::string, std::string>{};
 }
 
 std::uint64_t Requests::queue() const {
@@ -203,6 +203,7 @@ void Requests::advance(const RequestPtr& request, double now, Actions& out) {
   out.insert(out.end(), found.begin(), found.end());
   if (request->state == RequestState::computing) {
     computing_ = request;
+    works_at_ = request->works_at();
   } else {
     noted(*request, RequestState::idle);
   }

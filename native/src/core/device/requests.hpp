@@ -92,6 +92,8 @@ class Requests {
   /// Requests that compute nothing for now.
   std::set<std::uint64_t> halted_;
   RequestPtr computing_;
+  /// (sub-module or `sample`, phase) of the last computation.
+  std::pair<std::string, std::string> works_at_;
 };
 
 }  // namespace partc::core

@@ -16,7 +16,7 @@ Execution* UnderWay::of(std::uint64_t step) {
 bool UnderWay::takes(const Step& step) const {
   if (executions_.empty()) return true;
   const Step& last = executions_.back().step;
-  return step.phase == last.phase && takes_token(step.phase) && step.others.empty() && last.others.empty();
+  return step.phase == "decode" && last.phase == "decode" && step.others.empty() && last.others.empty();
 }
 
 const Execution* UnderWay::able() const {
@@ -30,9 +30,11 @@ Execution UnderWay::end_first() {
   return over;
 }
 
-bool UnderWay::have_begun(const std::string& submodule, const Execution* computing) const {
-  return std::ranges::any_of(executions_,
-                             [&](const Execution& each) { return each.has_begun(submodule, &each == computing); });
+std::uint64_t UnderWay::begun(const std::string& submodule, const Execution* computing) const {
+  const auto count = std::ranges::count_if(executions_, [&](const Execution& each) {
+    return each.has_begun(submodule, &each == computing);
+  });
+  return static_cast<std::uint64_t>(count);
 }
 
 bool UnderWay::has(const Execution* execution) const {

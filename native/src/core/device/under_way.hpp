@@ -22,7 +22,7 @@ class UnderWay {
   const Execution* first() const { return executions_.empty() ? nullptr : &executions_.front(); }
   /// That of a step; null: it is not under way.
   Execution* of(std::uint64_t step);
-  /// Whether a step may begin now: all before it are over, or are steps of the same program and request alone.
+  /// Whether a step may begin now: all before it are over, or it takes a token behind others of its request alone.
   bool takes(const Step& step) const;
   /// The next step begins.
   template <typename... Parts>
@@ -36,8 +36,8 @@ class UnderWay {
   Execution end_first();
   /// Whether an execution is one of them.
   bool has(const Execution* execution) const;
-  /// Whether one of them has run a sub-module, or runs it; `computing`: for which the engine works.
-  bool have_begun(const std::string& submodule, const Execution* computing) const;
+  /// How many of them have run a sub-module, or run it; `computing`: for which the engine works.
+  std::uint64_t begun(const std::string& submodule, const Execution* computing) const;
   /// Nothing will follow from any of them, from a step on.
   void drop(std::uint64_t first = 0);
 

@@ -5,19 +5,34 @@
 namespace partc::core {
 namespace {
 
+/// Tokens of a prompt, and of what an answer may look like, that are read.
+constexpr std::size_t MOST = 8192;
+
 Counts ending(const Counts& tokens, std::size_t length) {
   return {tokens.end() - static_cast<std::ptrdiff_t>(length), tokens.end()};
 }
 
 }  // namespace
 
-Drafts::Drafts(const Counts& prompt, const Counts& expected) {
-  for (const std::uint64_t token : prompt) add(token);
-  for (const std::uint64_t token : expected) add(token);
-  tail_ = ending(prompt, std::min(prompt.size(), DRAFT_LENGTHS.front()));
+void Drafts::add(std::uint64_t token) {
+  if (is_read_) {
+    learn(token);
+  } else {
+    unread_.push_back(token);
+  }
 }
 
-void Drafts::add(std::uint64_t token) {
+void Drafts::read() {
+  const Counts prompt = ending(prompt_, std::min(prompt_.size(), MOST));
+  for (const std::uint64_t token : prompt) learn(token);
+  for (std::size_t at = 0; at < std::min(expected_.size(), MOST); ++at) learn(expected_[at]);
+  tail_ = ending(prompt, std::min(prompt.size(), DRAFT_LENGTHS.front()));
+  for (const std::uint64_t token : unread_) learn(token);
+  is_read_ = true;
+  prompt_ = expected_ = unread_ = {};
+}
+
+void Drafts::learn(std::uint64_t token) {
   for (const std::size_t length : DRAFT_LENGTHS) {
     if (length <= tail_.size()) behind_[ending(tail_, length)] = text_.size();
   }
@@ -26,7 +41,8 @@ void Drafts::add(std::uint64_t token) {
   if (tail_.size() > DRAFT_LENGTHS.front()) tail_.erase(tail_.begin());
 }
 
-std::optional<Draft> Drafts::next(const Counts& guesses) const {
+std::optional<Draft> Drafts::next(const Counts& guesses) {
+  if (!is_read_) read();
   Counts tail = tail_;
   tail.insert(tail.end(), guesses.begin(), guesses.end());
   for (std::size_t index = 0; index < DRAFT_LENGTHS.size(); ++index) {

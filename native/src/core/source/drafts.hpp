@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "core/commands.hpp"
@@ -24,16 +25,23 @@ struct Draft {
 class Drafts {
  public:
   /// Those of a request that has not begun to answer: its tokens, and those that the answer may look like.
-  Drafts(const Counts& prompt, const Counts& expected);
-  /// A token is known.
+  Drafts(Counts prompt, Counts expected) : prompt_(std::move(prompt)), expected_(std::move(expected)) {}
+  /// A token of the answer is known.
   void add(std::uint64_t token);
-  /// The draft of the token behind these guesses; none: there is none.
-  std::optional<Draft> next(const Counts& guesses) const;
+  /// The draft of the token behind these guesses; none: there is none. Nothing is read before the first is asked for.
+  std::optional<Draft> next(const Counts& guesses);
 
  private:
   struct Hash {
     std::size_t operator()(const Counts& tokens) const;
   };
+
+  void read();
+  void learn(std::uint64_t token);
+
+  /// What is not read yet: the request, and tokens of the answer that came before the first draft was asked for.
+  Counts prompt_, expected_, unread_;
+  bool is_read_ = false;
 
   /// All tokens that a draft may be taken from; the last ones of prompt and answer.
   Counts text_, tail_;

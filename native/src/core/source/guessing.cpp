@@ -21,12 +21,17 @@ constexpr double SLACK = 1.05;
 constexpr double NEW = 0.1;
 /// Steps that arrive so much further apart than they left have waited for each other.
 constexpr double QUEUED = 1.5;
+/// Values that are so many times the mean count as that.
+constexpr double FAR = 3.0;
 /// Guessing pays where tokens take no more than this share of the time without.
 constexpr double WORTH = 0.98;
 /// Of so many true steps so many go the other way.
 constexpr std::uint64_t PERIOD = 128, TRIED = 2;
 
-double mean(double before, double value) { return before != 0.0 ? before + NEW * (value - before) : value; }
+/// The mean with another value; one that is far off, since a device was away, counts for little.
+double mean(double before, double value) {
+  return before != 0.0 ? before + NEW * (std::min(value, FAR * before) - before) : value;
+}
 
 }  // namespace
 

@@ -6,7 +6,7 @@ namespace partc::core {
 
 bool Window::is_full() const { return guesses.size() >= MOST_GUESSED; }
 
-std::optional<Draft> Window::draft(const std::set<std::uint64_t>& ends) const {
+std::optional<Draft> Window::draft(const std::set<std::uint64_t>& ends) {
   Counts before;
   for (const Guess& guess : guesses) before.push_back(guess.token);
   std::optional<Draft> found = drafts.next(before);

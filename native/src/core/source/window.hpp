@@ -41,7 +41,7 @@ class Window {
   /// Whether the guess for the awaited token is as good as right, so that no true step will follow from it.
   bool counts_on() const { return !guesses.empty() && guesses.front().chance >= SURE; }
   /// What the token behind the guesses may be; none where it would end the answer.
-  std::optional<Draft> draft(const std::set<std::uint64_t>& ends) const;
+  std::optional<Draft> draft(const std::set<std::uint64_t>& ends);
   /// The step that takes a guess begins.
   void add(const Guess& guess);
   /// The token of the step has come that began then: how far it and the one before left apart, and arrived.

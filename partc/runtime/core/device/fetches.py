@@ -50,6 +50,14 @@ class _Fetch:
         return self.given_up or self.have >= self.reached.step
 
     @property
+    def known_end(self) -> int:
+        """The step that rows are needed up to, where requests stand still; 0: as far as the holder has them.
+
+        Behind it there may be steps with guesses, which are no part of the request.
+        """
+        return 0 if self.waits or self.rewritten else self.reached.step
+
+    @property
     def counts(self) -> bool:
         """Whether a request can go on with what is here."""
         return bool(self.have) and (self.exact or not self.rewritten)
@@ -187,7 +195,7 @@ class Fetches:
             return
         want = Want(
             epoch=self._epoch, request=fetch.reached.request, submodule=fetch.submodule, begin=fetch.have,
-            end=fetch.end, part=fetch.part, waits=fetch.waits,
+            end=fetch.end or fetch.known_end, part=fetch.part, waits=fetch.waits,
         )  # fmt: skip
         yield Send(way, want)
 

@@ -77,8 +77,7 @@ class Offers:
                 head = header(want.epoch, want.request, want.submodule, want.begin, want.begin)
                 yield Send(origin, replace(head, part=want.part))
             return
-        steps = request.settled if want.waits else request.steps
-        end = min(want.end or steps, steps)
+        end = min(want.end or self._told(request, want), request.steps)
         head = header(want.epoch, want.request, want.submodule, want.begin, end)
         yield from self._read_out(origin, request, head, want.part, whole=not want.waits)
 
@@ -118,11 +117,19 @@ class Offers:
         States that a step rewrites are those of one step: they can be read between two steps, while that is the last.
         """
         if want.waits:
-            return request.settled > want.begin
+            return self._told(request, want) > want.begin
         if not self.role.rewrites(want.submodule):
             return request.steps > want.begin
         is_between = self.requests.steps_in(request.number, want.submodule) == request.steps
         return is_between and 0 < request.steps >= want.begin and want.end in (0, request.steps)
+
+    @staticmethod
+    def _told(request: Request, want: Want) -> int:
+        """Steps of which rows are told: where others follow meanwhile, those that are not taken back.
+
+        An end that an earlier part told of stays.
+        """
+        return request.settled if want.waits and not want.end else request.steps
 
     def _mirror(self, number: int, submodule: str, keeper: str) -> Iterator[Action]:
         request, key = self.requests.request(number), (number, submodule)

@@ -68,6 +68,8 @@ class Request:
     """The step from which on it was last taken back."""
     _guesses: bool = False
     """Whether the last steps may have taken guesses."""
+    _sure: int = 0
+    """Steps that are over of which that is known: no token of theirs was a guess, or it was right."""
     _ends: list[tuple[int, ...]] = field(default_factory=list)
     """(batch,) valid tokens after each step of the prompt."""
     _phase: str = ""
@@ -114,7 +116,7 @@ class Request:
     @property
     def settled(self) -> int:
         """Steps that are over, and will not be taken back: no token of theirs is a guess."""
-        return max(len(self._ends), self.steps - MOST_GUESSED) if self._guesses else self.steps
+        return max(self._sure, self.steps - MOST_GUESSED) if self._guesses else self.steps
 
     def begin_behind(self, reuse: Reuse | None) -> None:
         """Go on behind rows that the slot has, before the first step."""
@@ -198,11 +200,15 @@ class Request:
         return self._go_on(execution, now, computes=True)
 
     def move(self, step: int, now: float) -> list[Action]:
-        """Let a step go on to where it needs the engine, which works for another one: no token waits for that."""
-        execution = self._under_way.of(step)
-        if execution is None or execution is self._computing or not execution.can_go_on:
-            return []
-        return self._go_on(execution, now, computes=False)
+        """Let steps go on to where they need the engine, which works for another one: no token waits for that.
+
+        Those up to the one for which something has come do, in their order.
+        """
+        actions: list[Action] = []
+        for execution in [each for each in self._under_way if each.step.step <= step]:
+            if execution is not self._computing and execution.can_go_on:
+                actions += self._go_on(execution, now, computes=False)
+        return actions
 
     def computed(self, values: Sequence[Array], seconds: float, now: float) -> None:
         """Take the result that `advance` asked for."""
@@ -210,9 +216,10 @@ class Request:
         if execution is None:
             raise InternalError(f"request {self.number} computes nothing")
         execution.computed(values, seconds)
-        self.state, execution.ready_since = State.READY, now
+        execution.ready_since = now
         if execution.awaited is not None:
             execution.waiting_since = now
+        self._settle()
 
     def close(self) -> None:
         """End, wherever it is."""
@@ -236,9 +243,9 @@ class Request:
         execution = self._computing
         return ("", "") if execution is None else (execution.works_at, execution.step.phase)
 
-    def has_begun(self, submodule: str) -> bool:
-        """Whether a step under way has run a sub-module, or runs it."""
-        return any(
+    def begun(self, submodule: str) -> int:
+        """Steps under way that have run a sub-module, or run it."""
+        return sum(
             each.has_begun(submodule, is_computing=each is self._computing) for each in self._under_way
         )
 
@@ -296,8 +303,10 @@ class Request:
             self._computing = None
         if not self._under_way:
             self._mates = ()
-        self.steps = min(self.steps, step.branch)
-        del self.timings[self.steps :]
+        void = self.steps - min(self.steps, step.branch)
+        self.steps -= void
+        del self.timings[len(self.timings) - void :]
+        self._sure = self.steps
         self._settle()
 
     def _begins_with(self, step: Step) -> bool:
@@ -318,6 +327,8 @@ class Request:
     def _start(self, step: Step, inputs: Mapping[str, Array], now: float) -> Execution:
         self._check_follows(apart(step)[0])
         self._phase = step.phase
+        if step.busy_s is not None and not self._guesses:
+            self._sure = self.steps
         self._guesses = step.busy_s is not None
         number = max(0, step.step + 1 - len(self._ends)) if step.phase in TOKEN_PHASES else 0
         is_alone = not self._under_way

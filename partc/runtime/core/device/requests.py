@@ -47,6 +47,8 @@ class Requests:
     _halted: frozenset[int] = frozenset()
     """Requests that compute nothing for now."""
     _computing: Request | None = None
+    _works_at: tuple[str, str] = ("", "")
+    """(sub-module or `sample`, phase) of the last computation."""
 
     @property
     def computing(self) -> int | None:
@@ -107,12 +109,12 @@ class Requests:
         if not self.script.role.rewrites(submodule):
             return steps
         leaders = (each for each in self._open.values() if each.number == number or each.shares_with(number))
-        return steps + any(each.has_begun(submodule) for each in leaders)
+        return steps + sum(each.begun(submodule) for each in leaders)
 
     @property
     def works_at(self) -> tuple[str, str]:
         """(sub-module or `sample`, phase) of what the engine computes; empty texts: it rests."""
-        return ("", "") if self._computing is None else self._computing.works_at
+        return ("", "") if self._computing is None else self._works_at
 
     @property
     def in_flight(self) -> int:
@@ -229,7 +231,7 @@ class Requests:
         except RunError as error:
             return [Failed(request.number, error)]
         if request.state is State.COMPUTING:
-            self._computing = request
+            self._computing, self._works_at = request, request.works_at
         else:
             self._noted(request, State.IDLE)
         return actions

@@ -47,11 +47,14 @@ class UnderWay:
         return next((each for each in self._executions if each.step.step == step), None)
 
     def takes(self, step: Step) -> bool:
-        """Whether a step may begin now: all before it are over, or are steps of the same program and request alone."""
+        """Whether a step may begin now: all before it are over, or it takes a token behind others of its request alone.
+
+        Steps that are computed again come one after the other: nothing is won where all their tokens are known.
+        """
         if not self._executions:
             return True
         last = self._executions[-1].step
-        return step.phase == last.phase and step.phase in TOKEN_PHASES and not (step.others or last.others)
+        return step.phase == last.phase == "decode" and not (step.others or last.others)
 
     def add(self, execution: Execution) -> None:
         """The next step begins."""

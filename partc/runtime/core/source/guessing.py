@@ -2,7 +2,7 @@
 
 A lone request leaves all devices but one idle. A *guess* is a step of one row as any other, so no call has another
 shape and no token another bit; only its input is a draft. It is right, and the next token comes so much earlier, or the
-source takes it back (`branch`). True steps go first, always; a guess leaves only where it takes nothing from them:
+source takes it back (`branch`). A guess leaves only where no true step is expected to wait for it:
 
 1. fewer steps are under way, of all requests, than the ring has room for: its lap divided by its slowest stage;
 2. the slowest stage has had time for the step before, and will have time for this one until a token is expected, so
@@ -42,6 +42,8 @@ _SLACK = 1.05
 """A stage takes so much longer than it computes: it receives and sends."""
 _NEW = 0.1
 """Weight of the last value in a mean."""
+_FAR = 3.0
+"""Values that are so many times the mean count as that."""
 _QUEUED = 1.5
 """Steps that arrive so much further apart than they left have waited for each other: a link is the slowest stage."""
 
@@ -165,4 +167,5 @@ class Guessing:
 
 
 def _mean(before: float, value: float) -> float:
-    return before + _NEW * (value - before) if before else value
+    """The mean with another value; one that is far off, since a device was away, counts for little."""
+    return before + _NEW * (min(value, _FAR * before) - before) if before else value

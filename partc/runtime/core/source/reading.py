@@ -68,7 +68,7 @@ def _fill_answer(job: Job, submit: Submit, role: Role) -> None:
     if submit.drafts and len(job.length) == 1 and not submit.trace and role.guesses:
         check_tokens(submit.expected, "expected", role.model)
         prompt = submit.prompts[0] if submit.prompts else ()
-        job.window = Window(Drafts.of(prompt, submit.expected))
+        job.window = Window(Drafts(prompt, submit.expected))
     _fill_known(job, submit, role)
 
 

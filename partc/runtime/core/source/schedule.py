@@ -1,7 +1,8 @@
 """Requests at the source: taken from clients, queued, opened in a free slot, stepped, watched, answered.
 
-The states of a request are those of `job.py`. While the schedule is held (`hold`), none goes beyond its step boundary;
-`rewind` says from where each goes on in another placement, and `go_on` lets it.
+The states of a request are those of `job.py`. While the schedule is held (`hold`), none begins a step: each stands at
+its step boundary once those that are under way are over, or void. `rewind` says from where each goes on in another
+placement, and `go_on` lets it.
 """
 
 from __future__ import annotations

@@ -1,0 +1,62 @@
+"""Guessed tokens in rings of processes: the tokens are those without, also where a device is killed meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from partc.format.role import device_folders
+from partc.runtime.client.launch import launch_local
+from partc.runtime.client.runners import PYTHON_RUNNER
+from tests.e2e.kills import TOKENS, answered
+from tests.e2e.test_survive import TARGETS, compiled
+from tests.native.compiled import native_runner
+
+pytestmark = [pytest.mark.hf, pytest.mark.ort]
+
+
+@pytest.fixture(scope="module", params=TARGETS)
+def build(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("guesses"), request.param, "one")
+
+
+def partly(tokens: list[int]) -> list[int]:
+    """The answer with every fifth token another one."""
+    return [(token + 1) % 120 if at % 5 == 4 else token for at, token in enumerate(tokens)]
+
+
+@pytest.mark.parametrize("natives", [(), ("phone", "board", "old"), ("board",), ("phone",)])
+def test_no_token_depends_on_guesses(build: Path, natives: tuple[str, ...]) -> None:
+    native = (str(native_runner()),) if natives else PYTHON_RUNNER
+    runners = {folder.name: PYTHON_RUNNER for folder in device_folders(build)} | dict.fromkeys(
+        natives, native
+    )
+    with launch_local(build, runners=runners) as ring, ring.client() as client:
+        plain = answered(client, drafts=False)
+        (right,) = map(list, plain.tokens)
+        assert (plain.drafted, len(set(right)) > 4) == (0, True), "a model that says one thing proves nothing"
+        for expected in ([], partly(right), right):
+            guessed = answered(client, expected=expected)
+            assert list(guessed.tokens[0]) == right
+        assert guessed.accepted > TOKENS / 4, "of its own answer"
+
+
+@pytest.mark.parametrize(("lost", "at"), [("board", 5), ("old", 11)])
+def test_a_killed_device_takes_no_token_with_it(build: Path, lost: str, at: int) -> None:
+    """Nobody starts it again: what was guessed is forgotten, and the others go on from what is known."""
+    with launch_local(build, restart=False) as ring, ring.client() as client:
+        (right,) = map(list, answered(client, drafts=False).tokens)
+        count = 0
+
+        def on_token(tokens: object) -> None:
+            nonlocal count
+            count += 1
+            if count == at:
+                os.kill(ring.pids[lost], signal.SIGKILL)
+
+        guessed = answered(client, on_token=on_token, expected=partly(right))
+        assert list(guessed.tokens[0]) == right
+        assert guessed.drafted
