@@ -3,7 +3,8 @@
 It interprets the programs as `partc.runtime.core` does. A program runs once per (request, step); `send`
 queues a message and never waits; only `recv` blocks. A device runs one instruction at a time: an execution,
 once it is its turn, goes on until it waits for a message or has finished, and of those that can go on the one
-that began first on this device is next. Messages of a later step wait until the device has finished the
+that began first on this device is next. One that gets its message while the device computes for another goes on
+at once, up to where it computes as well. Messages of a later step wait until the device has finished the
 request's step before.
 
 A link carries the messages of different requests one at a time in the order in which they were sent, each
@@ -173,7 +174,7 @@ class Simulator:
                 self._turn(device, now)
                 continue
             if mail is not None:
-                self._arrive(device, *mail)
+                self._arrive(device, *mail, now)
             if execution is not None:
                 device.computes = False
                 self._advance(device, execution, now)
@@ -209,7 +210,8 @@ class Simulator:
             self._unfinished += 1
             for device in self._starters[min(step, len(self._starters) - 1)]:
                 device.inbox.setdefault((request, step), set())
-                self._start(device, request)
+                if (execution := self._start(device, request)) is not None:
+                    heapq.heappush(device.ready, execution)
                 self._call(device, now)
 
     def _emitted(self, request: int, step: int, now: float) -> None:
@@ -227,11 +229,15 @@ class Simulator:
 
     # -- devices
 
-    def _start(self, device: _Device, request: int) -> None:
-        """Start the request's next step on a device that knows of it and has finished the one before."""
+    def _start(self, device: _Device, request: int) -> _Execution | None:
+        """Start the request's next step on a device that knows of it and has finished the one before.
+
+        Returns:
+            The step, if it can go on.
+        """
         step = device.next_step.get(request, 0)
         if request in device.executions or (request, step) not in device.inbox:
-            return
+            return None
         kind = min(step, len(self._acts) - 1)
         phase, acts = self._workflow.scripts[kind].phase, self._acts[kind][device.name]
         device.started += 1
@@ -240,31 +246,39 @@ class Simulator:
         first = acts[0] if acts else None
         if isinstance(first, _Await) and first.mail not in device.inbox[request, step]:
             execution.awaited = first.mail
-            return
-        heapq.heappush(device.ready, execution)
+            return None
+        return execution
 
     def _turn(self, device: _Device, now: float) -> None:
         """An idle device lets its oldest execution go on, again and again."""
         while not device.computes and device.ready:
             self._advance(device, heapq.heappop(device.ready), now)
 
-    def _arrive(self, device: _Device, request: int, step: int, mail: Mail) -> None:
+    def _arrive(self, device: _Device, request: int, step: int, mail: Mail, now: float) -> None:
         device.inbox.setdefault((request, step), set()).add(mail)
         execution = device.executions.get(request)
         if execution is None:
-            self._start(device, request)
+            execution = self._start(device, request)
         elif execution.step == step and execution.awaited == mail:
             execution.awaited = None
+        else:
+            return
+        if execution is not None and device.computes:
+            self._advance(device, execution, now)
+        elif execution is not None:
             heapq.heappush(device.ready, execution)
 
     def _advance(self, device: _Device, execution: _Execution, now: float) -> None:
-        """Let an execution go on until it computes, waits or ends."""
+        """Let an execution go on until it computes, waits or ends; until it would compute, where the device does."""
         request, step, phase = execution.request, execution.step, execution.phase
         inbox = device.inbox[request, step]
         while execution.at < len(execution.acts):
             act = execution.acts[execution.at]
             if isinstance(act, _Await) and act.mail not in inbox:
                 execution.awaited = act.mail
+                return
+            if isinstance(act, _Compute) and device.computes:
+                heapq.heappush(device.ready, execution)
                 return
             execution.at += 1
             if isinstance(act, _Compute):
@@ -292,7 +306,8 @@ class Simulator:
         request, step = execution.request, execution.step
         del device.executions[request], device.inbox[request, step]
         device.next_step[request] = step + 1
-        self._start(device, request)
+        if (following := self._start(device, request)) is not None:
+            heapq.heappush(device.ready, following)
         if device.name == self._workflow.source:
             self._emitted(request, step, now)
 
