@@ -242,3 +242,18 @@ def test_names_that_are_no_header_are_told_safely(lenient: Server) -> None:
     status, ignored, _ = _ask(lenient, "/v1/completions", body)
     assert status == 200
     assert ignored == f"a%0D%0Aset-cookie%3A%20b, %C3%A9, {'x' * 64}"
+
+
+@pytest.mark.parametrize(
+    "content", ["def f(x):", [{"type": "text", "text": "def f"}, {"type": "text", "text": "(x):"}]]
+)
+def test_a_prediction_is_a_text_or_parts_of_one(content: object) -> None:
+    from partc.serve.bodies import ChatBody, read_body
+
+    body = {
+        "messages": [{"role": "user", "content": "a"}],
+        "prediction": {"type": "content", "content": content},
+    }
+    found = read_body(json.dumps(body).encode(), ChatBody).body
+    assert found.prediction is not None
+    assert found.prediction.text == "def f(x):"
