@@ -206,7 +206,7 @@ def _model(info: ModelInfo, parts: Sequence[EmittedPart]) -> Model:
         prompt_chunk=_prompt_chunk(parts, info),
         prompt_steps=_prompt_steps(parts, info),
         prefix_reuse=_prefix_reuse(parts),
-        drafts=info.drafts and _drafts(parts),
+        drafts=info.drafts and _can_be_taken_back(parts),
         step_requests=_step_requests(parts, info),
     )
 
@@ -266,11 +266,12 @@ def _prefix_reuse(parts: Sequence[EmittedPart]) -> bool:
     if _keeps(parts):
         return False
     states = [item for item in parts if any(graph.states() for graph in item.part.graphs)]
-    kinds = (state.kind for item in states for module in item.artifact.submodules for state in module.states)
-    return has_rows_alone(kinds) and all(item.artifact.engine.chunked_prefill is not None for item in states)
+    return _can_be_taken_back(states) and all(
+        item.artifact.engine.chunked_prefill is not None for item in states
+    )
 
 
-def _drafts(parts: Sequence[EmittedPart]) -> bool:
+def _can_be_taken_back(parts: Sequence[EmittedPart]) -> bool:
     """Whether a request can be taken back to any of its tokens."""
     modules = [module for item in parts for module in item.artifact.submodules]
     return has_rows_alone(state.kind for module in modules for state in module.states)

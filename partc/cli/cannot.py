@@ -32,26 +32,24 @@ def build_facts(build: Path) -> Facts | None:
 
 
 def planned_lines(module: Module, devices: DevicesConfig) -> list[str]:
-    """Lines about the capabilities that the ring of a plan does not have."""
+    """Lines about what guesses bring to the ring of a plan, and about the capabilities that it does not have."""
     from partc.format.capabilities import missing
     from partc.planner.explain.cannot import planned_facts
 
-    return [f"- {one.sentence}" for one in missing(planned_facts(module, devices))]
+    facts = planned_facts(module, devices)
+    return [*_drafts_line(module, facts), *(f"- {one.sentence}" for one in missing(facts))]
 
 
-def drafts_line(module: Module, devices: DevicesConfig) -> str | None:
-    """A line about what guessed tokens bring; None where none are guessed."""
-    from partc.planner.explain.cannot import planned_facts
+def _drafts_line(module: Module, facts: Facts) -> list[str]:
+    """What guessed tokens bring; nothing where none are guessed."""
     from partc.planner.explain.drafted import drafted_text, pace_of
     from partc.planner.model.problem_json import read_problem
 
     plan = module.plan
-    if plan is None or plan.predicted is None or not planned_facts(module, devices).drafts:
-        return None
+    if plan is None or plan.predicted is None or not facts.drafts:
+        return []
     pace = pace_of(read_problem(plan.problem), plan.predicted)
-    if pace is None or pace.room < 2 or (module.info.batch or 1) > 1:
-        return None
-    return drafted_text(pace)
+    return [] if pace is None or pace.room < 2 or (module.info.batch or 1) > 1 else [drafted_text(pace)]
 
 
 def watched_lines(facts: Facts | None, status: RingStatus) -> list[str]:

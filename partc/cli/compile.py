@@ -94,7 +94,7 @@ def compile_command(
 
 def _report(module: Module, devices: DevicesConfig, output: Path | None, as_json: bool) -> None:
     """The summary of a plan, and where the bundle is; nothing where the passes stop before a plan."""
-    from partc.cli.cannot import drafts_line, planned_lines
+    from partc.cli.cannot import planned_lines
     from partc.cli.precision import precision_line
     from partc.cli.tables import print_summary, show
     from partc.planner.explain.summary import summary_of
@@ -107,8 +107,6 @@ def _report(module: Module, devices: DevicesConfig, output: Path | None, as_json
         return
     print_summary(summary)
     if line := precision_line(module):
-        show(line)
-    if line := drafts_line(module, devices):
         show(line)
     show(*planned_lines(module, devices))
     if output is not None:

@@ -133,7 +133,7 @@ def _show_fleet(fleet: Fleet, as_json: bool) -> None:
 
 
 def _show(module: Module, devices_file: Path, as_json: bool) -> None:
-    from partc.cli.cannot import drafts_line, planned_lines
+    from partc.cli.cannot import planned_lines
     from partc.cli.precision import precision_line
     from partc.cli.tables import print_summary, show
     from partc.config.devices import load_devices
@@ -147,10 +147,7 @@ def _show(module: Module, devices_file: Path, as_json: bool) -> None:
         print_summary(summary_of(module.plan, module.profile))
         if line := precision_line(module):
             show(line)
-        devices = load_devices(devices_file)
-        if line := drafts_line(module, devices):
-            show(line)
-        show(*planned_lines(module, devices))
+        show(*planned_lines(module, load_devices(devices_file)))
 
 
 def _answer(file: str, strategy: str, as_json: bool) -> None:

@@ -55,7 +55,7 @@ class Asked:
     drafts: bool = True
     """Whether tokens may be guessed."""
     expected: Sequence[int] = ()
-    """What the answers may look like."""
+    """Tokens that the answers may look like."""
 
     @property
     def prompt_tokens(self) -> int:

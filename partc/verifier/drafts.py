@@ -12,7 +12,7 @@ from partc.pipeline.contract import Progress
 from partc.runtime.client.client import Client
 from partc.runtime.client.results import Result
 from partc.verifier.compare import same
-from partc.verifier.inputs import Answer, Requests, prompts_for, split_prompt
+from partc.verifier.inputs import Answer, Requests, asked_by, prompts_for
 from partc.verifier.report import Guessed
 
 _WRONG_EVERY = 3
@@ -46,7 +46,8 @@ def compare_drafts(client: Client, asked: Requests, progress: Progress) -> list[
     found: list[Guessed] = []
     for number, prompt in enumerate(prompts):
         progress("compare drafts", number, len(prompts))
-        options = _options(prompt, asked.count(client.role.model))
+        count = asked.count(client.role.model)
+        options = {**asked_by(prompt), "max_new_tokens": count, "ignore_eos": True, "sampling": _DRAWN}
         plain = client.submit(**options, drafts=False).result()
         found += [_compared(client, prompt, plain, name, options) for name in DRAFTS]
     progress("compare drafts", len(prompts), len(prompts))
@@ -68,14 +69,6 @@ def check_guesses(role: Role) -> None:
     else:
         reason, hint = "the build guesses none", "partc watch tells why"
     raise RunError(f"no tokens are guessed: {reason}", where="--drafts", hint=hint)
-
-
-def _options(prompt: Any, count: int) -> dict[str, Any]:
-    options: dict[str, Any] = {"max_new_tokens": count, "ignore_eos": True, "sampling": _DRAWN}
-    if isinstance(prompt, str):
-        return options | {"prompts": [prompt]}
-    ids, tensors = split_prompt(prompt)
-    return options | {"prompts": [ids] if ids else (), "inputs": tensors or None}
 
 
 def _compared(client: Client, prompt: Any, plain: Result, drafts: str, options: Mapping[str, Any]) -> Guessed:

@@ -101,6 +101,14 @@ def prompts_for(asked: Requests, role: Role) -> list[Any]:
     return list(built_in_prompts(role, room) if role.takes_tokens else built_in_sounds(role))
 
 
+def asked_by(prompt: Any) -> dict[str, Any]:
+    """The arguments of `Client.submit` that a text, token ids, or tensors stand for."""
+    if isinstance(prompt, str):
+        return {"prompts": [prompt]}
+    ids, tensors = split_prompt(prompt)
+    return {"prompts": [ids] if ids else (), "inputs": tensors or None}
+
+
 def built_in_sounds(role: Role) -> list[Mapping[str, Array]]:
     """Noise, for a model that reads a sound before it answers."""
     return [_drawn(role, seed, batch=1) for seed in range(3)]

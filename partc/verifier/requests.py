@@ -26,9 +26,9 @@ from partc.verifier.inputs import (
     Answer,
     Requests,
     StepRequest,
+    asked_by,
     built_in_requests,
     prompts_for,
-    split_prompt,
 )
 from partc.verifier.pieces import Crossed, Piece, crossed_pieces, order_of, pieces_of, shares_blocks
 from partc.verifier.report import Case, CutError, Report, Unknown
@@ -144,11 +144,7 @@ class Generation(_Check):
 
     def submit(self, prompt: Any, count: int) -> Request:
         """Ask for an answer to a text, to token ids, or to a sound."""
-        options: dict[str, Any] = {"max_new_tokens": count, "ignore_eos": True, "trace": True}
-        if isinstance(prompt, str):
-            return self.client.submit([prompt], **options)
-        ids, tensors = split_prompt(prompt)
-        return self.client.submit([ids] if ids else (), inputs=tensors or None, **options)
+        return self.client.submit(**asked_by(prompt), max_new_tokens=count, ignore_eos=True, trace=True)
 
     def pieces(self, answer: Answer) -> Errors:
         """The errors of all values that crossed links where devices share blocks."""

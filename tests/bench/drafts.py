@@ -19,7 +19,6 @@ import json
 import random
 import statistics
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +27,10 @@ from partc.format.message_parts import Sampling
 from partc.planner.explain.drafted import Pace
 from partc.planner.model.plan_file import PLAN_FILE
 from partc.runtime.client.client import Client
-from partc.runtime.client.launch import launch_local
 from partc.runtime.client.results import Result
-from partc.runtime.client.runners import PYTHON_RUNNER
 from tests.bench.llamas import SHAPES
-from tests.bench.sharing.field import MBIT_BYTES, PATIENCE_S, run_quietly
-from tests.living.network import Network, Speed
-from tests.living.throttle import Throttle
+from tests.bench.sharing.field import MBIT_BYTES, run_quietly, throttled_ring
+from tests.living.network import Speed
 
 LLAMA = "110M"
 PROMPT = 32
@@ -96,7 +92,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def measured(options: argparse.Namespace, devices: int, latency_s: float) -> Iterator[Row]:
     """Every kind of drafts in one ring."""
-    with ring(compiled(options, devices), options, Speed(RATE_MBIT * MBIT_BYTES, latency_s)) as client:
+    build, speed = compiled(options, devices), Speed(RATE_MBIT * MBIT_BYTES, latency_s)
+    with throttled_ring(build, options.folder, options.cores, speed) as client:
         plain = ask(client, options.tokens, drafts=False)
         pace = pace_of(plain)
         for share in map(float, options.shares.split(",")):
@@ -128,22 +125,6 @@ def compiled(options: argparse.Namespace, devices: int) -> Path:
             file.write_text(json.dumps(content))
         run_quietly("partc.cli", "compile", files[0], "--target", files[1], "-o", place / "build")
     return place / "build"
-
-
-@contextmanager
-def ring(build: Path, options: argparse.Namespace, speed: Speed) -> Iterator[Client]:
-    """A ring of throttled runners on slow links."""
-    names = sorted(folder.name for folder in (build / "devices").iterdir())
-    throttle = Throttle(options.folder / "throttle")
-    for name in names:
-        throttle.slow(name, 1 / options.cores)
-    with ExitStack() as stack:
-        network = stack.enter_context(Network(names, speed))
-        runners = {name: network.command(name, PYTHON_RUNNER) for name in names}
-        started = launch_local(
-            build, listen=network.listen(), runners=runners, env=throttle.env, floor_s=PATIENCE_S
-        )
-        yield stack.enter_context(stack.enter_context(started).client())
 
 
 def ask(client: Client, tokens: int, *, drafts: bool, expected: Sequence[int] = ()) -> Result:

@@ -27,7 +27,7 @@ class Pace:
     lap_s: float
     """From a token to the next."""
     slowest_s: float
-    """Of the busiest device or link."""
+    """The time for which a step occupies the busiest device or link."""
 
     @property
     def room(self) -> int:
@@ -58,7 +58,7 @@ def pace_of(problem: Problem, predicted: Predicted) -> Pace | None:
 
 
 def drafted_text(pace: Pace) -> str:
-    """What guesses bring, in words."""
+    """A sentence about the gain of guesses."""
     tenth, third, all_of_them = (format_seconds(pace.token_s(share)) for share in SHARES)
     return (
         f"with drafts: {tenth} per token where a tenth of the tokens is guessed right, {third} at three tenths, "

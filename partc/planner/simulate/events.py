@@ -210,8 +210,7 @@ class Simulator:
             self._unfinished += 1
             for device in self._starters[min(step, len(self._starters) - 1)]:
                 device.inbox.setdefault((request, step), set())
-                if (execution := self._start(device, request)) is not None:
-                    heapq.heappush(device.ready, execution)
+                _queue(device, self._start(device, request))
                 self._call(device, now)
 
     def _emitted(self, request: int, step: int, now: float) -> None:
@@ -265,8 +264,8 @@ class Simulator:
             return
         if execution is not None and device.computes:
             self._advance(device, execution, now)
-        elif execution is not None:
-            heapq.heappush(device.ready, execution)
+        else:
+            _queue(device, execution)
 
     def _advance(self, device: _Device, execution: _Execution, now: float) -> None:
         """Let an execution go on until it computes, waits or ends; until it would compute, where the device does."""
@@ -306,8 +305,7 @@ class Simulator:
         request, step = execution.request, execution.step
         del device.executions[request], device.inbox[request, step]
         device.next_step[request] = step + 1
-        if (following := self._start(device, request)) is not None:
-            heapq.heappush(device.ready, following)
+        _queue(device, self._start(device, request))
         if device.name == self._workflow.source:
             self._emitted(request, step, now)
 
@@ -357,6 +355,12 @@ class Simulator:
         lane, occupied = self._links.setdefault((name, peer), _Link()), script.occupied_s(link, count)
         seconds = occupied + link.latency_s if script.lanes else occupied
         return _Give(lane, self._devices[peer], (name, values), count, seconds, occupied, script.lanes)
+
+
+def _queue(device: _Device, execution: _Execution | None) -> None:
+    """What can go on has its turn later; None: nothing can."""
+    if execution is not None:
+        heapq.heappush(device.ready, execution)
 
 
 def _waits(acts: tuple[_Act, ...]) -> bool:

@@ -78,7 +78,7 @@ class Checked:
 
     def submit(self, ticket: bytes, role: Role) -> Submit:
         """The message that begins it."""
-        query = self.query
+        query, drafts = self.query, self.query.drafts and role.guesses
         return Submit(
             ticket=ticket,
             prompts=tuple(map(tuple, self.ids)),
@@ -90,14 +90,12 @@ class Checked:
             values=specs_of(self.arrays, role.types),
             known=tuple([tuple(map(int, row)) for row in query.known]),
             reuse=query.reuse,
-            drafts=query.drafts and role.guesses,
-            expected=self._expected(role),
+            drafts=drafts,
+            expected=self._expected(role) if drafts else (),
         )
 
     def _expected(self, role: Role) -> tuple[int, ...]:
         """What the answer may look like, as far as there is room for one: prompt and answer share a header's limit."""
-        if not (self.query.drafts and role.guesses):
-            return ()
         room = role.model.max_sequence - max(map(len, self.ids), default=0)
         return tuple([int(token) for token in self.query.expected[: max(0, room)]])
 

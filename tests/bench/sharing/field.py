@@ -6,8 +6,8 @@ import json
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -135,18 +135,24 @@ class Field:
 
     def measured_s(self, build: Path, speed: Speed) -> list[float]:
         """Seconds of some requests, one after the other, on processes of their own; the first one is left out."""
-        names = sorted(folder.name for folder in (build / "devices").iterdir())
-        throttle = Throttle(self.folder / "throttle")
-        for name in names:
-            throttle.slow(name, 1 / self.cores)
-        with ExitStack() as stack:
-            network = stack.enter_context(Network(names, speed))
-            runners = {name: network.command(name, PYTHON_RUNNER) for name in names}
-            started = launch_local(
-                build, listen=network.listen(), runners=runners, env=throttle.env, floor_s=PATIENCE_S
-            )
-            client = stack.enter_context(stack.enter_context(started).client())
+        with throttled_ring(build, self.folder, self.cores, speed) as client:
             return [self.asked(client) for _ in range(self.runs + 1)][1:]
+
+
+@contextmanager
+def throttled_ring(build: Path, folder: Path, cores: float, speed: Speed) -> Iterator[Client]:
+    """A client of a ring whose runners have a share of a core each, on slow links; `folder`: for files of theirs."""
+    names = sorted(device.name for device in (build / "devices").iterdir())
+    throttle = Throttle(folder / "throttle")
+    for name in names:
+        throttle.slow(name, 1 / cores)
+    with ExitStack() as stack:
+        network = stack.enter_context(Network(names, speed))
+        runners = {name: network.command(name, PYTHON_RUNNER) for name in names}
+        started = launch_local(
+            build, listen=network.listen(), runners=runners, env=throttle.env, floor_s=PATIENCE_S
+        )
+        yield stack.enter_context(stack.enter_context(started).client())
 
 
 def run_quietly(program: str, *arguments: object) -> None:

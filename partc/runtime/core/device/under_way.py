@@ -25,10 +25,6 @@ class UnderWay:
 
     _executions: deque[Execution] = field(default_factory=deque)
 
-    def __bool__(self) -> bool:
-        """Whether there is any."""
-        return bool(self._executions)
-
     def __len__(self) -> int:
         """How many there are."""
         return len(self._executions)

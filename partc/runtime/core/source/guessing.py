@@ -35,7 +35,7 @@ _PRIOR = (0.85, 0.75, 0.6, 0.45, 0.3, 0.15)
 _PRIOR_WEIGHT = 6.0
 """Tokens that the prior counts for."""
 _KEPT = 0.98
-"""What of a count remains when another token comes."""
+"""The part of a count that remains when another token comes."""
 _NEARLY = 0.9
 """A true step may wait for a guess as long as the rest of a stage: laps differ by as much."""
 _SLACK = 1.05
@@ -56,7 +56,7 @@ _PERIOD, _TRIED = 128, 2
 
 @dataclass(slots=True)
 class Guessing:
-    """What the source has learnt of its ring and of its drafts."""
+    """The source's knowledge of its ring and of its drafts."""
 
     lap_s: float = 0.0
     """Seconds from the begin of a true step to its token, guesses beside it or not; 0: not known, as below."""

@@ -31,7 +31,7 @@ class Window:
     """The guesses of one request."""
 
     drafts: Drafts
-    """What its tokens may be."""
+    """The drafts of its tokens."""
     guesses: deque[Guess] = field(default_factory=deque)
     branch: int = 0
     """The step from which on the request was last taken back; 0: it never was, in the placement in force."""
@@ -59,7 +59,7 @@ class Window:
         """Whether the guess for the awaited token is as good as right, so that no true step will follow from it."""
         return bool(self.guesses) and self.guesses[0].chance >= SURE
 
-    def draft(self, ends: Collection[int] = ()) -> Draft | None:
+    def draft(self, ends: Collection[int]) -> Draft | None:
         """What the token behind the guesses may be; none where it would end the answer."""
         draft = self.drafts.next([guess.token for guess in self.guesses])
         return None if draft is None or draft.token in ends else draft
