@@ -3,6 +3,7 @@
 | line | answer |
 | --- | --- |
 | `{"load": NAME}`, `{"release": NAME}`, `{"reset": SLOT, "dims": {…}}` | `{}` |
+| `{"settle": true}` | `{"more": …}` |
 | `{"run": NAME, "slot": SLOT, "dims": {…}, "inputs": [ARRAY, …]}` | `{"outputs": [ARRAY, …]}` |
 | `{"run": NAME, "slots": [SLOT, …], "dims": {…}, "inputs": [ARRAY, …]}` | the same, of a step that requests share |
 | `{"kept": true}` | `{"outputs": [ARRAY, …]}`: those of the runs until now that asked for `"keep": true`, again |
@@ -61,6 +62,7 @@ Object answer(engines::Engine& engine, const Object& asked) {
   static std::vector<Tensor> kept;
   Object found;
   if (asked.contains("load")) engine.load(text(asked, "load"));
+  if (asked.contains("settle")) found.set("more", {engine.settle()});
   if (asked.contains("release")) engine.release(text(asked, "release"));
   if (asked.contains("reset")) engine.reset(number(asked, "reset"), dims_of(asked));
   if (asked.contains("run")) {

@@ -45,6 +45,9 @@ class NativeEngine:
     def release(self, submodule: str) -> None:
         self._ask(release=submodule)
 
+    def settle(self) -> bool:
+        return bool(self._ask(settle=True)["more"])
+
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
         self._ask(reset=slot, dims=dict(dims))
 
@@ -72,6 +75,11 @@ class NativeEngine:
     def kept(self) -> list[Array]:
         """The outputs of all runs with `keep=True`, as the program has them by now."""
         return [_received(found) for found in self._ask(kept=True)["outputs"]]
+
+    def large_bytes(self) -> int:
+        """Bytes of its memory that are large pages."""
+        lines = Path(f"/proc/{self._process.pid}/smaps_rollup").read_text().splitlines()
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("AnonHugePages:"))
 
     def status(self, kind: str) -> int:
         """A size of the process in bytes, as /proc has it."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from msgspec.structs import replace
+from safetensors.numpy import load_file, save_file
 
 from partc.config.model import ModelConfig
 from partc.config.sources import CheckpointFolder
@@ -25,6 +26,7 @@ from tests.families.check import simplified
 from tests.families.ring import DirectRing
 from tests.native.engine_program import NativeEngine
 from tests.runtime.engines.test_contract import PART, STATES, Device, compiled
+from tests.runtime.engines.test_mapped_weights import needs_large_pages
 from tests.targets.aarch64 import ROOT
 from tests.targets.test_tvm_aarch64 import _build, _devices
 
@@ -138,6 +140,32 @@ def test_what_is_not_there_is_refused(device: Device, native: NativeEngine) -> N
         native.load("part_9")
     with pytest.raises(PartcError, match="'part_1' is not loaded"):
         native.run(PART, 0, [], role.dims)
+
+
+def surround_weights(folder: Path, role: Role) -> None:
+    """Put the device's weights between tensors that are large, as they lie in a model of some size."""
+    (name,) = role.submodules[PART].weights
+    weights = load_file(folder / name)
+    filling = {name: np.full(2 << 20, 1.0, np.float32) for name in ("0.first", "~.last")}
+    save_file({**weights, **filling}, folder / name)
+
+
+@needs_large_pages
+@pytest.mark.tvm
+def test_weights_move_into_large_pages_while_steps_go_on(built: Path, tmp_path: Path) -> None:
+    made = compiled(tmp_path, "tvm")
+    surround_weights(made.folder, made.role)
+    role = load_role(made.folder)
+    right = act(make_engine(role, made.folder), role, seed=1)
+    with NativeEngine([built / "engine"], made.folder) as engine:
+        assert act(engine, role, seed=1) == right
+        assert engine.large_bytes() == 0
+        while engine.settle():
+            pass
+        assert engine.large_bytes() >= 2 << 20
+        engine.release(PART)
+        assert not engine.settle()
+        assert act(engine, role, seed=1) == right
 
 
 @pytest.mark.tvm

@@ -18,6 +18,8 @@ class Engine {
   virtual ~Engine() = default;
   virtual void load(const std::string& submodule) = 0;
   virtual void release(const std::string& submodule) = 0;
+  /** Beside steps, by the thread that loads: whether there may be more to do. */
+  virtual bool settle() { return false; }
   virtual void reset(std::uint64_t slot, const Dims& dims) = 0;
   virtual std::vector<Tensor> run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
                                   const Dims& dims) = 0;

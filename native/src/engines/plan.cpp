@@ -13,7 +13,7 @@ PlanEngine::PlanEngine(BuildPtr build, std::string folder)
     : build_(std::move(build)),
       folder_(std::move(folder)),
       entries_(*build_),
-      weights_(folder_, read_into_large_pages),
+      weights_(folder_, [this](const auto& path, const auto& entries) { return mappings_.map(path, entries); }),
       states_(build_->dims, build_->model.max_requests) {}
 
 const build::Submodule& PlanEngine::loaded(const std::string& name) const {

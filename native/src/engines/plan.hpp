@@ -16,6 +16,7 @@ sequences uses the beginning of each.
 
 #include "engines/contract.hpp"
 #include "engines/entries.hpp"
+#include "engines/mapped_weights.hpp"
 #include "engines/plan_frame.hpp"
 #include "engines/plan_library.hpp"
 #include "engines/states.hpp"
@@ -30,6 +31,7 @@ class PlanEngine : public Engine {
 
   void load(const std::string& submodule) override;
   void release(const std::string& submodule) override;
+  bool settle() override { return mappings_.settle(); }
   void reset(std::uint64_t slot, const Dims& dims) override;
   std::vector<Tensor> run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
                           const Dims& dims) override;
@@ -68,6 +70,7 @@ class PlanEngine : public Engine {
   Entries entries_;
   std::map<std::string, const build::Submodule*> modules_;
   std::map<std::string, std::shared_ptr<Library>> libraries_;
+  WeightMappings mappings_;
   Weights<std::shared_ptr<std::byte>> weights_;
   States states_;
   std::map<InputKey, std::vector<Pages>> inputs_;      // the same for every slot: one step runs at a time

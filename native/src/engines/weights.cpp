@@ -1,6 +1,5 @@
 #include "engines/weights.hpp"
 
-#include "engines/memory.hpp"
 #include "errors.hpp"
 #include "format/local_file.hpp"
 
@@ -31,23 +30,6 @@ std::vector<WeightFiles::Key> WeightFiles::find(const build::Submodule& module, 
     keys.emplace_back(*file, name);
   }
   return keys;
-}
-
-/** Pages of a mapped file are small ones. */
-std::vector<std::shared_ptr<std::byte>> read_into_large_pages(const std::string& path,
-                                                              const std::vector<safetensors::Entry>& entries) {
-  std::uint64_t bytes = 0;
-  for (const safetensors::Entry& entry : entries) bytes += aligned(entry.bytes);
-  const auto pages = std::make_shared<Pages>(bytes, Pages::Size::large);
-  const LocalFile source(path);
-  std::vector<std::shared_ptr<std::byte>> tensors;
-  std::byte* data = pages->data();
-  for (const safetensors::Entry& entry : entries) {
-    source.read(entry.offset, {data, entry.bytes});
-    tensors.emplace_back(pages, data);
-    data += aligned(entry.bytes);
-  }
-  return tensors;
 }
 
 }  // namespace partc::engines

@@ -102,8 +102,4 @@ class Weights {
   mutable std::mutex changing_;  // held where the two maps above are changed, or read by another thread
 };
 
-/** Tensors of a file side by side in pages of their own, which stay as long as somebody has one of them. */
-std::vector<std::shared_ptr<std::byte>> read_into_large_pages(const std::string& path,
-                                                              const std::vector<safetensors::Entry>& entries);
-
 }  // namespace partc::engines

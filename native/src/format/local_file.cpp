@@ -38,14 +38,14 @@ LocalFile::LocalFile(std::string path) : path_(std::move(path)) {
 
 LocalFile::~LocalFile() { close(file_); }
 
-LocalFile::Mapping::Mapping(const LocalFile& file) : size(file.size_) {
-  if (size == 0) return;
-  content = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.file_, 0);
-  if (content == MAP_FAILED) throw unreadable(file.path_, errno);
+LocalFile::Mapping::Mapping(const LocalFile& file) : size_(file.size_) {
+  if (size_ == 0) return;
+  content_ = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.file_, 0);
+  if (content_ == MAP_FAILED) throw unreadable(file.path_, errno);
 }
 
 LocalFile::Mapping::~Mapping() {
-  if (size) munmap(content, size);
+  if (size_) munmap(content_, size_);
 }
 
 void LocalFile::read(std::uint64_t offset, std::span<std::byte> memory) const {

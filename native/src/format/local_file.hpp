@@ -23,21 +23,30 @@ class LocalFile {
   void read(std::uint64_t offset, std::span<std::byte> memory) const;
   std::string read(std::uint64_t offset, std::uint64_t bytes) const;
   std::string whole() const { return read(0, size_); }
-  /** Calls use(content), which is mapped and not read; what `use` does not look at takes no time. */
+  /** Its content in memory, not read: what nobody looks at takes no time. */
+  class Mapping {
+   public:
+    /** Throws a bundle error: it cannot be mapped. */
+    explicit Mapping(const LocalFile& file);
+    ~Mapping();
+    Mapping(const Mapping&) = delete;
+    Mapping& operator=(const Mapping&) = delete;
+
+    std::byte* data() const { return static_cast<std::byte*>(content_); }
+    std::uint64_t size() const { return size_; }
+
+   private:
+    void* content_ = nullptr;
+    std::uint64_t size_;
+  };
+  /** Calls use(content), which is mapped as long as that takes. */
   template <class Use>
   auto mapped(Use use) const {
     const Mapping mapping(*this);
-    return use(std::string_view(static_cast<const char*>(mapping.content), size_));
+    return use(std::string_view(reinterpret_cast<const char*>(mapping.data()), size_));
   }
 
  private:
-  struct Mapping {
-    explicit Mapping(const LocalFile& file);
-    ~Mapping();
-    void* content = nullptr;
-    std::uint64_t size;
-  };
-
   std::string path_;
   int file_ = -1;
   std::uint64_t size_ = 0;

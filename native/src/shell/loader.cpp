@@ -95,8 +95,14 @@ void Loader::work() {
   }
 }
 
+/** While there is none, weights are put where steps read them fastest. */
 std::optional<Loader::Job> Loader::next() {
   std::unique_lock lock(changing_);
+  for (bool has_more = true; has_more && !is_ending_ && jobs_.empty();) {
+    lock.unlock();
+    has_more = engine_->settle();
+    lock.lock();
+  }
   changed_.wait(lock, [this] { return is_ending_ || !jobs_.empty(); });
   if (jobs_.empty()) return {};
   Job job = std::move(jobs_.front());

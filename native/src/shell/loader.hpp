@@ -21,7 +21,8 @@
 
 namespace partc::shell {
 
-/** Does one job after the other; `results` has what came of them, and `told` is readable then.
+/** Does one job after the other, and settles the engine between them; `results` has what came of the jobs, and `told`
+is readable then.
 
 Files are held against the build before they are used for the first time, and no sooner: a device may have copies of
 large parts of the model that it never needs.

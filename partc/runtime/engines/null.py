@@ -40,6 +40,10 @@ class NullEngine:
         if self._loaded.pop(submodule, None) is not None:
             self._states.remove(submodule)
 
+    def settle(self) -> bool:
+        """See `Engine`; nothing lies elsewhere."""
+        return False
+
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
         """See `Engine`."""
         self._states.reset(slot, dims)

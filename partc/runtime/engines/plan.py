@@ -21,6 +21,7 @@ from partc.format.dtypes import DTYPES, Array
 from partc.format.role import Role
 from partc.runtime.engines.contract import loaded, submodule_named
 from partc.runtime.engines.entries import Entries, Entry, Sizes, function_name
+from partc.runtime.engines.mapped_weights import WeightMappings
 from partc.runtime.engines.memory import aligned_zeros
 from partc.runtime.engines.plan_checks import check_function, weight_tensor
 from partc.runtime.engines.plan_frame import Frame, KernelError
@@ -28,7 +29,7 @@ from partc.runtime.engines.plan_library import Library, plan_file
 from partc.runtime.engines.plan_shared import shared_calls
 from partc.runtime.engines.shared_steps import run_in_groups
 from partc.runtime.engines.states import States
-from partc.runtime.engines.weights import Weights, read_into_large_pages
+from partc.runtime.engines.weights import Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class PlanEngine:
         self._entries = Entries(role, options)
         self._modules: dict[str, Submodule] = {}
         self._libraries: dict[str, Library] = {}
-        self._weights = Weights(folder, read_into_large_pages)
+        self._mappings = WeightMappings()
+        self._weights = Weights(folder, self._mappings.map)
         self._states = States(role.dims, role.model.max_requests)
         self._inputs: dict[tuple[str, Entry], list[Array]] = {}
         self._calls: dict[tuple[str, int, Entry], _Call] = {}
@@ -93,6 +95,10 @@ class PlanEngine:
         self._weights.remove(submodule)
         if all(other.file != module.file for other in self._modules.values()):
             self._libraries.pop(module.file).close()
+
+    def settle(self) -> bool:
+        """See `Engine`."""
+        return self._mappings.settle()
 
     def reset(self, slot: int, dims: Mapping[str, int]) -> None:
         """See `Engine`; states have their largest sizes, whatever the request."""

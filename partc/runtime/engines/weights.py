@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from io import RawIOBase
 from pathlib import Path
 from typing import Generic, TypeVar
 
-import numpy as np
-
 from partc.errors import BundleError
 from partc.format.build import Submodule
-from partc.format.dtypes import BY_SHORT, Array
-from partc.format.layouts import ALIGNMENT
-from partc.format.reading import RECOMPILE, unreadable
+from partc.format.reading import RECOMPILE
 from partc.format.safetensors import Entry, Header
-from partc.runtime.engines.memory import aligned_zeros
-
-_LARGE_PAGE = 2 << 20
 
 T = TypeVar("T")
 Read = Callable[[Path, Sequence[Entry]], Iterable[T]]
@@ -84,49 +75,3 @@ class Weights(Generic[T]):
 def _entries(path: Path) -> dict[str, Entry]:
     header = Header(path, BundleError, RECOMPILE)
     return {name: header.entry(name) for name in header.names()}
-
-
-def read_into_large_pages(path: Path, entries: Sequence[Entry]) -> list[Array]:
-    """Tensors of a file in memory of their own, at aligned addresses and in large pages where Linux has them.
-
-    Every token reads them from end to end. In pages of 4 KiB the processor's prefetching ends with each page, and pages
-    of a mapped file stay that small. So they are copied once; the memory is given back when the last array is gone.
-
-    Raises:
-        BundleError: the file cannot be read, or is shorter than its header says.
-    """
-    sizes = [-(-entry.bytes // ALIGNMENT) * ALIGNMENT for entry in entries]
-    block = _large_pages(sum(sizes))
-    arrays, start = [], 0
-    try:
-        with path.open("rb", buffering=0) as file:
-            for entry, size in zip(entries, sizes, strict=True):
-                data = block[start : start + entry.bytes]
-                file.seek(entry.offset)
-                _fill(file, data.data, path)
-                arrays.append(data.view(BY_SHORT[entry.dtype].held).reshape(entry.shape))
-                start += size
-    except OSError as error:
-        raise unreadable(path, error) from None
-    return arrays
-
-
-def _fill(file: RawIOBase, memory: memoryview, path: Path) -> None:
-    """Linux reads 2 GiB at a time at most."""
-    while len(memory):
-        count = file.readinto(memory)
-        if not count:
-            raise BundleError("the file is shorter than its header says", where=str(path), hint=RECOMPILE)
-        memory = memory[count:]
-
-
-def _large_pages(size: int) -> Array:
-    """Zeros at an aligned address."""
-    if not hasattr(mmap, "MADV_HUGEPAGE") or size < _LARGE_PAGE:
-        return aligned_zeros((size,), np.dtype(np.uint8))
-    # A mapping that is shared, which is the default, would have small pages.
-    pages = mmap.mmap(-1, size + _LARGE_PAGE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    pages.madvise(mmap.MADV_HUGEPAGE)
-    block = np.frombuffer(pages, np.uint8)
-    skip = -block.ctypes.data % _LARGE_PAGE
-    return block[skip : skip + size]

@@ -22,7 +22,7 @@ from partc.format.messages import Measure, Measured
 from partc.format.role import Role
 from partc.runtime.core.device.sampling import sample
 from partc.runtime.core.step import Step, check_step
-from partc.runtime.engines.contract import make_engine
+from partc.runtime.engines.contract import make_engine, settle
 from partc.runtime.measure.machine import waited_s
 
 MOST_REPEATS = 1000
@@ -94,6 +94,7 @@ class Bench:
         self._name = ""
         began = time.perf_counter()
         self._engine.load(name)
+        settle(self._engine)
         self._name = name
         return time.perf_counter() - began
 

@@ -25,6 +25,7 @@ Outcome = Loaded | LoadFailed
 class Loader:
     """Does one job after the other; `results` has what came of them, and `told` is readable then.
 
+    Between jobs it settles the engine.
     Files are held against the build before they are used for the first time, and no sooner: a device may have copies of
     large parts of the model that it never needs.
     """
@@ -85,13 +86,19 @@ class Loader:
             self._begin()
             self._ended += 1
             self._tell(Loaded())
-            while (job := self._jobs.get()) is not None:
+            while (job := self._next()) is not None:
                 self._do(job)
                 self._ended += 1
         except MemoryError:
             self._tell(self._no_memory())
         except BaseException as error:
             self._tell(error)
+
+    def _next(self) -> Load | Release | None:
+        """While there is no job, weights are put where steps read them fastest."""
+        while self._jobs.empty() and self.engine.settle():
+            pass
+        return self._jobs.get()
 
     def _tell(self, result: Outcome | BaseException) -> None:
         self._results.put(result)

@@ -26,8 +26,9 @@ from partc.format.kernel_plan import KERNELS_FILE, KernelPlan, KernelTensor
 from partc.format.kernel_plan_rules import parse_kernel_plan
 from partc.format.role import load_role
 from partc.format.safetensors import Entry
-from partc.runtime.engines import plan, plan_library, states, weights
+from partc.runtime.engines import plan, plan_library, states
 from partc.runtime.engines.entries import function_name
+from partc.runtime.engines.mapped_weights import WeightMappings
 from partc.runtime.engines.plan import PlanEngine
 from partc.runtime.engines.plan_checks import check_function
 from partc.runtime.engines.plan_library import Library
@@ -65,20 +66,23 @@ class GuardedZeros:
         self.bytes.fill(0)
 
 
-def read_guarded(path: Path, entries: Sequence[Entry]) -> list[Array]:
-    """Stands in for `read_into_large_pages`."""
-    read = weights.read_into_large_pages(path, entries)
-    arrays = [guarded_zeros(array.shape, array.dtype) for array in read]
-    for array, source in zip(arrays, read, strict=True):
-        array[...] = source
-    return arrays
+class GuardedWeights(WeightMappings):
+    """Stands in for `WeightMappings`."""
+
+    def map(self, path: Path, entries: Sequence[Entry]) -> list[Array]:
+        """Copies, each with its guards."""
+        read = super().map(path, entries)
+        arrays = [guarded_zeros(array.shape, array.dtype) for array in read]
+        for array, source in zip(arrays, read, strict=True):
+            array[...] = source
+        return arrays
 
 
 def engine_between_guards(folder: Path) -> PlanEngine:
     """The engine of a device's folder, with all of its memory guarded."""
     for module in (plan, plan_library):
         module.aligned_zeros = guarded_zeros  # type: ignore[attr-defined]
-    plan.read_into_large_pages = read_guarded  # type: ignore[attr-defined]
+    plan.WeightMappings = GuardedWeights  # type: ignore[attr-defined]
     states.LazyZeros = GuardedZeros  # type: ignore[misc, assignment]
     engine = PlanEngine(load_role(folder), folder)
     for submodule in load_role(folder).running:
