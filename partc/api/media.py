@@ -11,8 +11,8 @@ import numpy as np
 
 from partc.errors import RunError
 from partc.extras import install_command
-from partc.format.files import PREPROCESSOR_FOLDER
 from partc.format.media import USUAL_SIZE, argument_of, blank_picture
+from partc.format.names import PREPROCESSOR_FOLDER
 from partc.quiet import quieten_transformers
 
 if TYPE_CHECKING:

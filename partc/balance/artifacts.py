@@ -13,10 +13,11 @@ from msgspec.structs import replace
 from partc.balance.pieces import Piece, Pieces, to_pieces
 from partc.errors import PlanError
 from partc.format.build import Build, Submodule, load_build
+from partc.format.names import device_folders
 from partc.format.placement import Placement, Stages, seal_placement
 from partc.format.program import ONCE, Emit, Program, Run, Sample, piece_of, print_program
 from partc.format.reading import RECOMPILE, convert
-from partc.format.role import STEP_INPUTS, device_folders, source_role
+from partc.format.role import STEP_INPUTS, source_role
 from partc.planner.model.evaluate import evaluate
 from partc.planner.model.layers import Shape, Span
 from partc.planner.model.patience_figures import placement_figures

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from partc.format.files import PREPROCESSOR_FILES, PREPROCESSOR_FOLDER
+from partc.format.names import PREPROCESSOR_FILES, PREPROCESSOR_FOLDER
 from partc.ir.graph import Module
 from partc.ir.privacy import is_raw_input
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import partc
 from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.errors import ConfigError
-from partc.format.files import RUNNER_FILE
+from partc.format.names import RUNNER_FILE
 
 RUNNERS_VARIABLE = "PARTC_RUNNERS"
 """The environment variable that names another folder with native runners."""

@@ -35,10 +35,11 @@ from partc.bundle.tokenizer import copy_tokenizer, tokenizer_files
 from partc.bundle.workspace import Workspace, commit, open_workspace
 from partc.config.devices import DevicesConfig
 from partc.errors import BundleError, InternalError
-from partc.format.build import BUILD_FILE, build_json
+from partc.format.build import build_json
 from partc.format.contingencies import contingency_file
 from partc.format.digests import canonical_json
-from partc.format.placement import PLACEMENT_FILE, load_placement, placement_json
+from partc.format.names import BUILD_FILE, PLACEMENT_FILE
+from partc.format.placement import load_placement, placement_json
 from partc.format.plan import PlanFile
 from partc.ir.graph import Module, Part
 from partc.pipeline.contract import Progress, Target, no_progress

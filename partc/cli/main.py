@@ -19,31 +19,15 @@ import sys
 import textwrap
 import traceback
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import click
 
 from partc import __version__, interrupts
-from partc.cli.compile import compile_command
-from partc.cli.completion import complete, completion_command
-from partc.cli.deploy import deploy_command
-from partc.cli.diff import diff_command
-from partc.cli.fleet import fleet_command
-from partc.cli.golden import golden_command
-from partc.cli.keys import keys_command
-from partc.cli.lower import lower_command
-from partc.cli.move import move_command
-from partc.cli.opt import opt_command
+from partc.cli.completion import complete
 from partc.cli.options import example
-from partc.cli.plan import plan_command
-from partc.cli.profile import profile_command
-from partc.cli.report import report_command
-from partc.cli.run import run_command
-from partc.cli.serve import serve_command
-from partc.cli.simulate import simulate_command
-from partc.cli.verify import verify_command
-from partc.cli.watch import watch_command
 from partc.errors import PartcError
 from partc.extras import extra_of, install_command
 from partc.format.plain_files import utf8
@@ -51,24 +35,24 @@ from partc.printable import printable
 from partc.quiet import quieten_libraries
 
 COMMANDS = (
-    compile_command,
-    plan_command,
-    simulate_command,
-    lower_command,
-    opt_command,
-    run_command,
-    serve_command,
-    watch_command,
-    move_command,
-    verify_command,
-    golden_command,
-    diff_command,
-    report_command,
-    keys_command,
-    deploy_command,
-    fleet_command,
-    profile_command,
-    completion_command,
+    "compile",
+    "plan",
+    "simulate",
+    "lower",
+    "opt",
+    "run",
+    "serve",
+    "watch",
+    "move",
+    "verify",
+    "golden",
+    "diff",
+    "report",
+    "keys",
+    "deploy",
+    "fleet",
+    "profile",
+    "completion",
 )
 """Every command, in the order of a first use."""
 
@@ -100,10 +84,16 @@ class _StandardOutput(io.FileIO):
 
 
 class _Commands(click.Group):
-    """Lists the commands in the order of `COMMANDS` instead of the alphabet."""
+    """Lists the commands in the order of `COMMANDS` instead of the alphabet, and imports those that are asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(self.commands)
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        found: click.Command = getattr(import_module(f"partc.cli.{cmd_name}"), f"{cmd_name}_command")
+        return found
 
 
 @click.group(
@@ -118,10 +108,6 @@ class _Commands(click.Group):
 @click.version_option(__version__, prog_name="partc", message="%(prog)s %(version)s")
 def partc() -> None:
     """Cut a transformer into parts for the small devices that you have."""
-
-
-for _command in COMMANDS:
-    partc.add_command(_command)
 
 
 def run(arguments: Sequence[str]) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from partc.format.dtypes import Array
     from partc.format.role import Role
     from partc.runtime.client.client import Client
-    from partc.runtime.client.launch import LocalSettings
+    from partc.runtime.client.launch import LocalRing, LocalSettings
     from partc.runtime.client.prompts import Prompts
     from partc.runtime.client.results import Result, Tokens
 
@@ -164,30 +164,29 @@ def run_command(build: Path, **given: Any) -> None:
 
     Several prompts are in flight at once. A model that does not generate prints its outputs.
     """
-    from partc.api.builds import load_build
-    from partc.api.places import check_file
-    from partc.cli.balance import balanced
-    from partc.cli.cannot import note_missing
-    from partc.cli.results import print_tokens, write_outputs
-
     options = RunOptions(**given)
     options.check()
-    role = load_build(build)
-    model = role.model
-    requests, shown = _requests(options, role, build)
-    count = _new_tokens(model, options.tokens)
-    if options.output is not None:
-        check_file(options.output, "--output")
-    one = len(requests) == 1 and not options.batch
-    live = options.stream and not options.as_json and model.generates and one
-    listen = partial(print_tokens, prompt="".join(shown)) if live else None
-    started = datetime.now(UTC)
-    with (
-        _client(build, options.connect, options.runners) as client,
-        balanced(client, build) if options.balance else nullcontext(),
-    ):
-        note_missing(client, build, _wanted(role, len(requests), options))
-        results = _generate(client, requests, count, options, listen)
+    with _starting(build, options.connect, options.runners) as reach:
+        # What takes its time to import comes here: the runners load meanwhile.
+        from partc.api.builds import load_build
+        from partc.api.places import check_file
+        from partc.cli.balance import balanced
+        from partc.cli.cannot import note_missing
+        from partc.cli.results import print_tokens, write_outputs
+
+        role = load_build(build)
+        model = role.model
+        requests, shown = _requests(options, role, build)
+        count = _new_tokens(model, options.tokens)
+        if options.output is not None:
+            check_file(options.output, "--output")
+        one = len(requests) == 1 and not options.batch
+        live = options.stream and not options.as_json and model.generates and one
+        listen = partial(print_tokens, prompt="".join(shown)) if live else None
+        started = datetime.now(UTC)
+        with reach() as client, balanced(client, build) if options.balance else nullcontext():
+            note_missing(client, build, _wanted(role, len(requests), options))
+            results = _generate(client, requests, count, options, listen)
     if options.output is not None:
         write_outputs(options.output, results)
     _show(results, model, shown, live, options.as_json, options.timing)
@@ -237,24 +236,33 @@ def _new_tokens(model: Model, asked: int | None) -> int:
 
 
 @contextmanager
-def _client(build: Path, connect: str | None, settings: LocalSettings) -> Iterator[Client]:
-    """A connection to the devices: to running ones, or to local processes that end with the block."""
+def _starting(
+    build: Path, connect: str | None, settings: LocalSettings
+) -> Iterator[Callable[[], AbstractContextManager[Client]]]:
+    """What connects to the devices: to running ones, or to local processes, which load in the block and end with it."""
+    if connect is not None:
+        from partc.runtime.client.reach import reach_ring
+
+        yield partial(reach_ring, build, connect, insecure=settings.insecure, linger_s=settings.linger_s)
+        return
+    from partc.runtime.client.launch import start_local
+
+    with start_local(build, settings) as ring:
+        yield partial(_client, build, ring, insecure=settings.insecure)
+
+
+@contextmanager
+def _client(build: Path, ring: LocalRing, *, insecure: bool) -> Iterator[Client]:
+    """A connection to local processes, as soon as they stand."""
     from partc.cli.progress import progress_bar
     from partc.format.role import read_roles
-    from partc.runtime.client.launch import launch_local
-    from partc.runtime.client.reach import reach_ring
     from partc.runtime.client.ring_file import told_in_file
 
-    insecure = settings.insecure
-    if connect is not None:
-        with reach_ring(build, connect, insecure=insecure, linger_s=settings.linger_s) as client:
-            yield client
-        return
-    read_roles(build)  # before anything starts: a runner of another build says only that keys do not fit
+    read_roles(build)  # a runner of another build says only that keys do not fit
     with progress_bar() as bar:
         bar.start("start the runners")
-        ring = launch_local(build, settings)
-    with ring, told_in_file(build, ring.source, insecure=insecure), ring.client() as client:
+        ring.wait()
+    with told_in_file(build, ring.source, insecure=insecure), ring.client() as client:
         yield client
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from partc.errors import RunError
-from partc.format.role import device_folders
+from partc.format.names import device_folders
 
 _STORE_BYTES = 80 << 20
 """The object store of a node; nothing is kept there, and Ray takes no less."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from partc.cluster.posts import Post
 from partc.errors import RunError
-from partc.format.build import BUILD_FILE
+from partc.format.names import BUILD_FILE
 from partc.runtime.client.keeper import Keeper
 from partc.runtime.client.runners import choose_runner, start_runner
 from partc.runtime.shell.process import RunnerProcess

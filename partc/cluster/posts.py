@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from partc.config.fleet import FleetFile, RingPlace
 from partc.errors import ConfigError
-from partc.format.role import device_folders, source_role
+from partc.format.names import device_folders
+from partc.format.role import source_role
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from pathlib import Path
 from partc.deploy.runners import PORT
 from partc.deploy.tools import run_tool
 from partc.errors import BundleError, ConfigError
-from partc.format.files import RUNNER_FILE
-from partc.format.role import Role, device_folders, load_role
+from partc.format.names import RUNNER_FILE, device_folders
+from partc.format.role import Role, load_role
 from partc.runtime.shell.addresses import is_loopback
 
 FOLDER = "/data/local/tmp/partc"

@@ -11,9 +11,8 @@ from pathlib import Path
 from shlex import quote
 
 from partc.deploy.runners import Runner
-from partc.format.build import BUILD_FILE
-from partc.format.placement import PLACEMENT_FILE
-from partc.format.role import device_folders, source_role
+from partc.format.names import BUILD_FILE, PLACEMENT_FILE, device_folders
+from partc.format.role import source_role
 
 FOLDER = "endpoint"
 """The folder on the source's machine, beside those of devices."""

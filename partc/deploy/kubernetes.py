@@ -36,7 +36,7 @@ from partc.deploy.pods import (
 )
 from partc.deploy.runners import Files, Runner
 from partc.errors import ConfigError
-from partc.format.files import RUNNER_FILE
+from partc.format.names import RUNNER_FILE
 
 _NAME = re.compile("[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
 _ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}

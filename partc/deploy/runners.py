@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from partc.atomic import write_file
-from partc.format.files import RUNNER_FILE
+from partc.format.names import RUNNER_FILE
 from partc.format.role import Role, read_roles
 
 PORT = 5555

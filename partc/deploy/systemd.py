@@ -17,7 +17,7 @@ from partc.deploy import endpoint as door
 from partc.deploy.endpoint import Endpoint, copy_endpoint
 from partc.deploy.runners import Files, Runner
 from partc.extras import wheel_command, wheel_name
-from partc.format.files import RUNNER_FILE
+from partc.format.names import RUNNER_FILE
 
 _CONFINED = """\
 # It reads its folder, computes, and talks to its peers or clients; it needs nothing else of the machine.

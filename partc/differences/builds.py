@@ -16,7 +16,7 @@ from typing import Any
 
 from partc.differences.change import Change, changed_values
 from partc.format.digests import file_digest
-from partc.format.files import RUNNER_FILE
+from partc.format.names import RUNNER_FILE
 from partc.format.role import read_roles
 
 Record = Mapping[str, Any]

@@ -21,6 +21,7 @@ from partc.format.digests import data_digest
 from partc.format.dims import size
 from partc.format.dtypes import DTYPES
 from partc.format.layouts import Layout, panel_shape
+from partc.format.names import BUILD_FILE
 from partc.format.prompt_steps import most_steps
 from partc.format.reading import RECOMPILE, check_format, convert, read_object
 from partc.format.readings import Limits
@@ -28,7 +29,6 @@ from partc.format.state_kinds import USUAL, StateKind
 from partc.format.tasks import TASK_PATTERN, generates
 
 BUILD_FORMAT: Final = "partc-build/2"
-BUILD_FILE = "build.json"
 
 Sha256 = Annotated[str, Meta(pattern="^[0-9a-f]{64}$", max_length=64)]
 DeviceName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]*$(?!\n)")]

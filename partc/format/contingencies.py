@@ -8,8 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from partc.errors import BundleError
-from partc.format.build import BUILD_FILE
-from partc.format.files import PLACEMENTS_FOLDER
+from partc.format.names import BUILD_FILE, PLACEMENTS_FOLDER
 from partc.format.placement import Placement, parse_placement
 from partc.format.reading import RECOMPILE, read_object
 from partc.format.role import Role, check_role

@@ -7,20 +7,10 @@ from collections.abc import Container, Iterator, Mapping
 from pathlib import Path
 
 from partc.errors import BundleError
-from partc.format.build import BUILD_FILE, FileEntry
+from partc.format.build import FileEntry
 from partc.format.digests import file_digest
-from partc.format.placement import PLACEMENT_FILE
+from partc.format.names import BUILD_FILE, KEYS_FOLDER, PLACEMENT_FILE, PLACEMENTS_FOLDER, RUNNER_FILE
 from partc.format.reading import RECOMPILE, refuse_link, unreadable
-
-KEYS_FOLDER = "keys"
-PREPROCESSOR_FOLDER = "preprocessor"
-"""Folder, on the source device, of what turns a picture or a sound into the model's tensor."""
-PREPROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json")
-"""Files of a checkpoint that say what becomes of a picture or a sound."""
-RUNNER_FILE = "partc-runner"
-"""The native runner, where the folder has one: what a build is does not depend on it."""
-PLACEMENTS_FOLDER = "placements"
-"""Placements for the loss of a device: sealed by themselves, as placement.json is, and checked where they are read."""
 
 
 def hash_folder(folder: Path) -> dict[str, FileEntry]:

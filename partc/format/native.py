@@ -25,6 +25,7 @@ from partc.format import (
     layouts,
     logs,
     messages,
+    names,
     placement,
     program,
     readings,
@@ -73,9 +74,9 @@ _FACTS: Mapping[str, int | str] = {
     "WINDOW_STEPS": status.WINDOW_STEPS,
     "KEPT_CHANGES": status.KEPT_CHANGES,
     "BUILD_FORMAT": build.BUILD_FORMAT,
-    "BUILD_FILE": build.BUILD_FILE,
+    "BUILD_FILE": names.BUILD_FILE,
     "PLACEMENT_FORMAT": placement.PLACEMENT_FORMAT,
-    "PLACEMENT_FILE": placement.PLACEMENT_FILE,
+    "PLACEMENT_FILE": names.PLACEMENT_FILE,
     "KERNELS_FORMAT": kernel_plan.KERNELS_FORMAT,
     "KERNELS_FILE": kernel_plan.KERNELS_FILE,
     "GPU_DIGEST_NAME": gpu_code.DIGEST_NAME,
@@ -120,9 +121,9 @@ def _facts() -> str:
     for name, value in _FACTS.items():
         kind = "std::string_view" if isinstance(value, str) else "std::uint64_t"
         lines.append(f"inline constexpr {kind} {name} = {_literal(value)};")
-    for name, names in _LISTS.items():
-        lines += ["", f"inline constexpr std::array<std::string_view, {len(names)}> {name}{{{{"]
-        lines += [f"    {_literal(one)}," for one in names]
+    for name, listed in _LISTS.items():
+        lines += ["", f"inline constexpr std::array<std::string_view, {len(listed)}> {name}{{{{"]
+        lines += [f"    {_literal(one)}," for one in listed]
         lines.append("}};")
     lines += ["", "/// One row of the table of element types.", "struct ElementType {"]
     lines += ["  std::string_view name, held, safetensors;", "  std::uint64_t bytes;"]

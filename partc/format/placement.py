@@ -20,12 +20,12 @@ from partc.format.build import Count, Data, DeviceName, Sha256
 from partc.format.digests import canonical_json, data_digest
 from partc.format.frames import split_frames
 from partc.format.json_text import parse_json
+from partc.format.names import PLACEMENT_FILE
 from partc.format.program import Program, Run, parse_program
 from partc.format.program_rules import ring_problems
 from partc.format.reading import RECOMPILE, check_format, convert, read_object
 
 PLACEMENT_FORMAT: Final = "partc-placement/2"
-PLACEMENT_FILE = "placement.json"
 _FIGURES = frozenset({"prefill_s", "decode_s", "prefill_tokens"})
 
 Phase = Annotated[str, Meta(pattern="^(prefill|decode)$")]

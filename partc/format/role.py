@@ -14,17 +14,9 @@ from typing import Any, Self
 import msgspec
 
 from partc.errors import BundleError
-from partc.format.build import (
-    BUILD_FILE,
-    Build,
-    EngineSpec,
-    FileEntry,
-    Model,
-    Submodule,
-    TensorType,
-    load_build,
-)
-from partc.format.placement import PLACEMENT_FILE, Placement, load_placement
+from partc.format.build import Build, EngineSpec, FileEntry, Model, Submodule, TensorType, load_build
+from partc.format.names import BUILD_FILE, PLACEMENT_FILE, device_folders
+from partc.format.placement import Placement, load_placement
 from partc.format.program import CHUNK, REPLAY, Emit, Instruction, Program, Run, Sample, kept_by, tokenless
 from partc.format.program_rules import Call, Types, device_problems
 from partc.format.reading import RECOMPILE
@@ -277,12 +269,6 @@ def read_roles(build_dir: Path) -> dict[str, Role]:
         return roles
     hint = "copy the folders of one build to all devices, or compile again"
     raise BundleError(text, where=str(build_dir / "devices" / (missing or foreign)[0]), hint=hint)
-
-
-def device_folders(build_dir: Path) -> list[Path]:
-    """The folders of a build's devices, sorted; those of format 1 too, which `load_role` refuses with a hint."""
-    files = (BUILD_FILE, "manifest.json")
-    return sorted({path.parent for file in files for path in build_dir.glob(f"devices/*/{file}")})
 
 
 def check_role(role: Role, where: str) -> None:

@@ -20,7 +20,8 @@ from partc.config.profiles import user_cache
 from partc.config.sources import OnnxFile, RandomModel
 from partc.errors import ModelError, UserError
 from partc.format.digests import data_digest
-from partc.format.files import PREPROCESSOR_FILES, stamp
+from partc.format.files import stamp
+from partc.format.names import PREPROCESSOR_FILES
 from partc.frontend import load_module
 from partc.frontend.folder import model_folder, read_index
 from partc.frontend.precision import precision_of

@@ -10,9 +10,9 @@ from pathlib import Path
 from partc.config.checkpoint_folder import check_checkpoint
 from partc.config.sources import CheckpointFolder, GgufModel, HubModel, ModelSource, OnnxFile, RandomModel
 from partc.errors import ModelError
-from partc.format.files import PREPROCESSOR_FILES
 from partc.format.first_bytes import check_foreign_json
 from partc.format.json_text import read_json
+from partc.format.names import PREPROCESSOR_FILES
 from partc.frontend.containers import open_container
 from partc.frontend.equal_tensors import equal_values
 from partc.frontend.gguf.folder import gguf_folder, parts_of

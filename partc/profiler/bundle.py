@@ -17,20 +17,11 @@ import msgspec
 from partc.bundle.describe import largest_dims, tensor_type
 from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.errors import BundleError
-from partc.format.build import (
-    BUILD_FILE,
-    Build,
-    EngineSpec,
-    Memory,
-    Model,
-    Port,
-    TensorType,
-    build_json,
-    seal_builds,
-)
+from partc.format.build import Build, EngineSpec, Memory, Model, Port, TensorType, build_json, seal_builds
 from partc.format.digests import canonical_json
 from partc.format.files import hash_folder
-from partc.format.placement import PLACEMENT_FILE, Placement, placement_json, seal_placement
+from partc.format.names import BUILD_FILE, PLACEMENT_FILE
+from partc.format.placement import Placement, placement_json, seal_placement
 from partc.ir.graph import STEP_INPUTS, Graph, ModelInfo, Part, State, Value
 from partc.ir.types import BY_SHORT
 from partc.pipeline.contract import Artifact, Progress

@@ -14,8 +14,8 @@ import pytest
 from partc.api.media import _check_facts, _processor, read_media, read_pictures, read_sounds
 from partc.errors import RunError
 from partc.format.build import TensorType
-from partc.format.files import PREPROCESSOR_FOLDER
 from partc.format.media import argument_of
+from partc.format.names import PREPROCESSOR_FOLDER
 from partc.format.role import Role
 
 pytestmark = pytest.mark.hf

@@ -11,8 +11,7 @@ from partc.bundle.runners import RUNNERS_VARIABLE, check_runners, runner_of
 from partc.bundle.writer import write_bundle
 from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.errors import ConfigError
-from partc.format.build import BUILD_FILE
-from partc.format.files import RUNNER_FILE
+from partc.format.names import BUILD_FILE, RUNNER_FILE
 from targets.tvm.machine import PLATFORMS
 from tests.bundle.tiny import module, write_checkpoint
 

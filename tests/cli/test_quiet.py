@@ -11,6 +11,7 @@ import pytest
 _SPEAKS = """
 import sys
 from partc.cli import main
+from partc.cli.plan import plan_command
 
 def chatter(context):
     import logging, warnings
@@ -21,7 +22,7 @@ def chatter(context):
     np.log(np.zeros(1))
     logging.getLogger("some.library").warning("in a log")
 
-main.plan_command.invoke = chatter
+plan_command.invoke = chatter
 sys.argv = ["partc", "plan", "x", "--target", "y"]
 main.main()
 """

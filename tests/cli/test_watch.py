@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from partc.cli.main import run
-from partc.format.build import BUILD_FILE
+from partc.format.names import BUILD_FILE
 from partc.format.status import RingStatus
 from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.results import Tokens

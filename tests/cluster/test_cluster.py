@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from partc.format.build import BUILD_FILE
-from partc.format.placement import PLACEMENT_FILE
+from partc.format.names import BUILD_FILE, PLACEMENT_FILE
 from tests.runtime.bundles import reseal
 from tests.serve.server import make_build
 

@@ -17,8 +17,7 @@ from partc.cli.main import run
 from partc.cluster.demo import free_ports
 from partc.deploy.adb import AdbSettings, Phone, adb_commands
 from partc.errors import BundleError, ConfigError
-from partc.format.files import RUNNER_FILE
-from partc.format.placement import PLACEMENT_FILE
+from partc.format.names import PLACEMENT_FILE, RUNNER_FILE
 from partc.runtime.client.client import Client
 from tests.runtime.bundles import language_model, reseal
 

@@ -19,8 +19,7 @@ from partc.cli.main import run
 from partc.deploy.kubernetes import check_names, kubernetes_files
 from partc.deploy.runners import Runner
 from partc.errors import ConfigError
-from partc.format.build import BUILD_FILE
-from partc.format.placement import PLACEMENT_FILE
+from partc.format.names import BUILD_FILE, PLACEMENT_FILE
 from tests.runtime.bundles import language_model, reseal
 
 MEMORY = {

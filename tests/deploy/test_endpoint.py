@@ -16,7 +16,7 @@ from partc.cli.main import run
 from partc.deploy.endpoint import read_endpoint
 from partc.deploy.runners import read_runners
 from partc.extras import wheel_name
-from partc.format.placement import PLACEMENT_FILE
+from partc.format.names import PLACEMENT_FILE
 from partc.runtime.client.launch import launch_local
 from tests.runtime.bundles import graph_model, language_model, reseal
 from tests.serve.server import make_build, serving

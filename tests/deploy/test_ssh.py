@@ -15,8 +15,7 @@ import pytest
 
 from partc.cli.main import run
 from partc.cluster.demo import free_ports
-from partc.format.files import RUNNER_FILE
-from partc.format.placement import PLACEMENT_FILE
+from partc.format.names import PLACEMENT_FILE, RUNNER_FILE
 from partc.runtime.client.client import Client
 from tests.runtime.bundles import language_model, reseal
 

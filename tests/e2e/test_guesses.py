@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from partc.format.role import device_folders
+from partc.format.names import device_folders
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.runners import PYTHON_RUNNER
 from tests.e2e.kills import answered

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from partc.cli.main import run
-from partc.format.role import device_folders, load_role
+from partc.format.names import device_folders
+from partc.format.role import load_role
 from partc.ir.graph import Node, Submodule, Value, Weight
 from partc.planner.model.layers import Shape, shape_of
 from tests.e2e.kills import drawn

@@ -13,7 +13,8 @@ from partc.balance.homing import TEXT, Homing
 from partc.cli.balance import balanced
 from partc.cli.main import run
 from partc.format.contingencies import load_contingencies
-from partc.format.role import device_folders, load_role
+from partc.format.names import device_folders
+from partc.format.role import load_role
 from partc.planner.groups.members import disk_use
 from partc.planner.model.plan_file import PLAN_FILE
 from partc.planner.model.problem_json import read_problem

@@ -11,8 +11,8 @@ import pytest
 from partc.cli.main import run
 from partc.format.contingencies import contingency_file, load_contingencies
 from partc.format.files import verify_files
-from partc.format.placement import PLACEMENT_FILE
-from partc.format.role import device_folders, load_role
+from partc.format.names import PLACEMENT_FILE, device_folders
+from partc.format.role import load_role
 from tests.e2e.kills import drawn
 
 pytestmark = [pytest.mark.hf, pytest.mark.ort]

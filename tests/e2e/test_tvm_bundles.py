@@ -131,8 +131,7 @@ def test_a_kernel_plan_of_another_device(build: Path, tmp_path: Path) -> None:
 
 def test_a_device_folder_of_another_plan(build: Path, tmp_path: Path) -> None:
     """Whole and right in itself, but another ring's: its peers do not take it."""
-    from partc.format.build import BUILD_FILE
-    from partc.format.placement import PLACEMENT_FILE
+    from partc.format.names import BUILD_FILE, PLACEMENT_FILE
     from tests.runtime.bundles import reseal
 
     library = damaged(build, tmp_path / "build")

@@ -22,7 +22,7 @@ from transformers import CONFIG_MAPPING
 import partc.frontend.trace.media as media_module
 from partc.config.model import ModelConfig, Workload
 from partc.config.sources import CheckpointFolder
-from partc.format.files import PREPROCESSOR_FILES
+from partc.format.names import PREPROCESSOR_FILES
 from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT, INPUT_IDS
 from partc.frontend.trace.export import MODEL_CLASSES
 from tests.families.answers import TOKENS, Request, Result, generate, prepare

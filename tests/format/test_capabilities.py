@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from partc.format.build import BUILD_FILE
 from partc.format.capabilities import CAPABILITIES, Facts, facts_of, missing, of_ring
+from partc.format.names import BUILD_FILE
 from partc.format.role import read_roles
 from partc.format.status import DeviceStatus, RingStatus
 from tests.runtime.bundles import language_model, reseal

@@ -18,7 +18,8 @@ from partc.config.model import load_model_config
 from partc.config.placement import Range
 from partc.config.sources import RandomModel
 from partc.format.dtypes import Array
-from partc.format.role import device_folders, source_role
+from partc.format.names import device_folders
+from partc.format.role import source_role
 from partc.frontend.source import random_network
 from partc.planner.model.stages import devices_of
 from partc.runtime.client.client import Client

@@ -14,9 +14,10 @@ from safetensors.numpy import load_file, save_file
 from partc.config.model import ModelConfig
 from partc.config.sources import CheckpointFolder
 from partc.errors import PartcError
-from partc.format.build import BUILD_FILE, build_json, seal_build
+from partc.format.build import build_json, seal_build
 from partc.format.digests import canonical_json
 from partc.format.dtypes import DTYPES, Array
+from partc.format.names import BUILD_FILE
 from partc.format.role import Role, load_role
 from partc.ir.quantization import Quantization
 from partc.runtime.engines.contract import Engine, make_engine

@@ -12,9 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from partc.errors import PartcError
-from partc.format.build import BUILD_FILE, FileEntry, build_json, seal_build
+from partc.format.build import FileEntry, build_json, seal_build
 from partc.format.digests import canonical_json
 from partc.format.dtypes import DTYPES, ELEMENT_TYPES, Array
+from partc.format.names import BUILD_FILE
 from partc.format.role import Role, load_role
 from partc.runtime.engines.contract import load_engine
 from partc.runtime.engines.ort_library import VARIABLE

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from partc.format.build import Build as DeviceBuild
 from partc.format.build import (
-    BUILD_FILE,
     EngineSpec,
     Memory,
     Model,
@@ -25,11 +25,11 @@ from partc.format.build import (
     build_json,
     seal_build,
 )
-from partc.format.build import Build as DeviceBuild
 from partc.format.digests import canonical_json, data_digest
 from partc.format.dtypes import ELEMENT_TYPES
 from partc.format.files import hash_folder
-from partc.format.placement import PLACEMENT_FILE, Placement, placement_json, seal_placement, stages_of
+from partc.format.names import BUILD_FILE, PLACEMENT_FILE
+from partc.format.placement import Placement, placement_json, seal_placement, stages_of
 from partc.runtime.shell.keys import make_keys
 
 PLAN = hashlib.sha256(b"plan").hexdigest()

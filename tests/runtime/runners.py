@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from partc.format.role import device_folders
+from partc.format.names import device_folders
 from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.runners import PYTHON_RUNNER
 from partc.runtime.engines.ort_library import VARIABLE, library_path

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from partc.format.message_parts import Sampling
-from partc.format.role import device_folders, load_role
+from partc.format.names import device_folders
+from partc.format.role import load_role
 from partc.runtime.client.launch import LocalRing
 from partc.runtime.client.results import Crossing
 from partc.runtime.engines.contract import load_engine

@@ -290,7 +290,7 @@ def test_an_interrupt_while_the_runners_start(build: Path, monkeypatch: pytest.M
     ring = LocalRing(build, LocalSettings(floor_s=FLOOR_S))
     ring._keeper._started = Interrupted()
     with pytest.raises(KeyboardInterrupt):
-        ring.start(10.0)
+        ring.start()
     assert len(ring.pids) == 1
     ring.close()
     assert not ring._keeper.is_alive

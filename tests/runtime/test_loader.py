@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,16 +18,28 @@ from tests.runtime.roles import chain, roles_of
 
 
 class Engine:
-    """Loads everything but `broken`, each sub-module into a set."""
+    """Loads everything but `broken`, each sub-module into a set; it has `pieces` to settle, and says what it did."""
 
-    def __init__(self, broken: str, error: BaseException) -> None:
-        self.broken, self.error = broken, error
+    def __init__(self, broken: str, error: BaseException, pieces: int = 0) -> None:
+        self.broken, self.error, self.pieces = broken, error, pieces
         self.loaded: set[str] = set()
+        self.did: list[str] = []
+        self.settles = threading.Event()
 
     def load(self, name: str) -> None:
         if name == self.broken:
             raise self.error
         self.loaded.add(name)
+        self.did.append(name)
+
+    def settle(self) -> bool:
+        if not self.pieces:
+            return False
+        self.settles.set()
+        time.sleep(0.002)
+        self.pieces -= 1
+        self.did.append("piece")
+        return True
 
     def release(self, name: str) -> None:
         self.loaded.discard(name)
@@ -74,3 +88,41 @@ def test_a_job_that_fails_leaves_nothing_in_memory(
         assert engine.loaded == {"p1"}
     finally:
         loader.end()
+
+
+def test_the_engine_settles_while_there_is_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sub-module that is wanted meanwhile waits for one piece, and not for all of them; the rest comes after it."""
+    engine: Any = Engine("", RuntimeError(), pieces=200)
+    monkeypatch.setattr("partc.runtime.shell.loader.make_engine", lambda *_: engine)
+    role = roles_of(chain("a p0, b p1, c p2"))["b"]
+    files = {
+        file: FileEntry("", 0)
+        for module in role.submodules.values()
+        for file in (module.file, *module.weights)
+    }
+    loader = Loader(role.changed(files=files), tmp_path, is_checked=True)
+    loader.begin()
+    try:
+        assert outcome(loader) == Loaded()
+        assert engine.settles.wait(10.0)
+        loader.add(Load(1, ("p1",)))
+        assert outcome(loader) == Loaded(1)
+        assert engine.pieces > 0
+        end = time.monotonic() + 10.0
+        while engine.pieces and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not engine.pieces
+        assert not loader.is_busy
+    finally:
+        loader.end()
+
+
+def test_a_loader_that_settles_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine: Any = Engine("", RuntimeError(), pieces=100_000)
+    monkeypatch.setattr("partc.runtime.shell.loader.make_engine", lambda *_: engine)
+    role = roles_of(chain("a p0, b p1, c p2"))["b"]
+    loader = Loader(role.changed(files={"": FileEntry("", 0)}), tmp_path, is_checked=True)
+    loader.begin()
+    assert engine.settles.wait(10.0)
+    loader.end()
+    assert engine.pieces > 0

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from partc.errors import RunError
-from partc.format.files import RUNNER_FILE
+from partc.format.names import RUNNER_FILE
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.runners import PYTHON_RUNNER, choose_runner
 from tests.runtime.bundles import language_model

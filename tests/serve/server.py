@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from partc.format.build import BUILD_FILE
+from partc.format.names import BUILD_FILE
 from tests.runtime.bundles import language_model, reseal
 
 ROOT = Path(__file__).parents[2]

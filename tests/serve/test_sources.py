@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from partc.cli.main import run
-from partc.format.build import BUILD_FILE
-from partc.format.files import RUNNER_FILE
+from partc.format.names import BUILD_FILE, RUNNER_FILE
 from tests.runtime.bundles import reseal
 from tests.serve.server import Server, await_state, events, pieces, serving
 

@@ -9,8 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from partc.format.build import BUILD_FILE, FileEntry, build_json, seal_build
+from partc.format.build import FileEntry, build_json, seal_build
 from partc.format.digests import canonical_json
+from partc.format.names import BUILD_FILE
 from partc.format.role import load_role
 
 

@@ -20,8 +20,8 @@ from transformers import PretrainedConfig, PreTrainedModel
 
 from partc.errors import ModelError
 from partc.extras import install_command
-from partc.format.files import PREPROCESSOR_FILES
 from partc.format.media import USUAL_SIZE, argument_of, blank_picture
+from partc.format.names import PREPROCESSOR_FILES
 from partc.format.tasks import AUDIO_TEXT, IMAGE_TEXT
 from partc.frontend.trace.tensors import TensorSizes, features_shape, picture_shape
 

@@ -97,6 +97,7 @@ class Client(Connection):
         floor_s: float = LEAST_PATIENCE_S,
         linger_s: float = LINGER_S,
         explain: Explain = lambda error: error,
+        tokenizer: Tokenizer | None = None,
     ) -> Client:
         """Connect to the ring of a build.
 
@@ -107,6 +108,7 @@ class Client(Connection):
             floor_s: how long the source may be silent at least, seconds.
             linger_s: how long requests wait for a source that is out of reach, seconds.
             explain: turns an error into a better one (the launcher knows what its runners said).
+            tokenizer: that of the build, where somebody has it already.
 
         Raises:
             BundleError: not a build, or its client keys are missing.
@@ -114,7 +116,7 @@ class Client(Connection):
         """
         keys = None if insecure else load_client_keys(build_dir)
         role = source_role(build_dir)
-        tokenizer = Tokenizer(build_dir / "devices" / role.device)
+        tokenizer = tokenizer or Tokenizer(build_dir / "devices" / role.device)
         return cls.reach(
             role, keys, address, floor_s=floor_s, linger_s=linger_s, explain=explain, tokenizer=tokenizer
         )

@@ -18,17 +18,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from partc.errors import PartcError, RunError
-from partc.format.role import device_folders, load_role, source_role
-from partc.runtime.client.client import Client
+from partc.format.names import device_folders
 from partc.runtime.client.keeper import Death, Keeper
 from partc.runtime.client.runners import Runner, choose_runner, runner_kind, start_runner
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
 from partc.runtime.processor import shared_out
 from partc.runtime.shell.log import LogSettings
 from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting, failure_of
+
+if TYPE_CHECKING:
+    from partc.runtime.client.client import Client
+    from partc.runtime.client.text import Tokenizer
+
+READY_S = 300.0
+"""The time that loading may take."""
 
 _STOP_S = 2.0
 _LAST_WORDS_S = 0.5
@@ -69,7 +75,7 @@ class LocalSettings:
 
 
 def launch_local(
-    build_dir: Path, settings: LocalSettings | None = None, *, ready_s: float = 300.0, **options: Any
+    build_dir: Path, settings: LocalSettings | None = None, *, ready_s: float = READY_S, **options: Any
 ) -> LocalRing:
     """Start a runner for every device of a build and wait until the ring stands.
 
@@ -83,12 +89,31 @@ def launch_local(
         BundleError: not a build.
         RunError: a runner ended, with what it said; or the ring did not come to stand in time.
     """
-    ring = LocalRing(build_dir, settings or LocalSettings(**options))
-    try:
-        ring.start(ready_s)
-    except BaseException:
-        ring.close()
-        raise
+    from partc.format.role import source_role
+
+    source_role(build_dir)
+    ring = start_local(build_dir, settings or LocalSettings(**options))
+    with contextlib.ExitStack() as undone:
+        undone.callback(ring.close)
+        ring.wait(ready_s)
+        undone.pop_all()
+    return ring
+
+
+def start_local(build_dir: Path, settings: LocalSettings) -> LocalRing:
+    """Start a runner for every device of a build: they load from now on, while this process does something else.
+
+    The ring is to be waited for (`LocalRing.wait`) before it is used. What runners cannot know is not looked at here: a
+    folder without a device is a ring of none.
+
+    Raises:
+        RunError: a runner cannot be started, or there is no such device.
+    """
+    ring = LocalRing(build_dir, settings)
+    with contextlib.ExitStack() as undone:
+        undone.callback(ring.close)
+        ring.start()
+        undone.pop_all()
     return ring
 
 
@@ -96,15 +121,16 @@ class LocalRing:
     """Runner processes on this machine; a context manager that ends them."""
 
     def __init__(self, build_dir: Path, settings: LocalSettings) -> None:
-        """Nothing is started yet; use `launch_local`."""
+        """Nothing is started yet; use `launch_local` or `start_local`."""
         self._build, self._settings = build_dir, settings
-        self._role = source_role(build_dir)
+        self._devices = [folder.name for folder in device_folders(build_dir)]
         self._listen = dict(settings.listen)
         self._cores: Mapping[str, set[int]] = {}
         self._programs: Mapping[str, Sequence[str]] = {}
         self._restart = settings.restart and not settings.measure
-        self._keeper = Keeper(self._devices(), self._spawn, restart=self._restart)
+        self._keeper = Keeper(self._devices, self._spawn, restart=self._restart)
         self._forwards = settings.log is not None and not settings.measure
+        self._tokenizer: Tokenizer | None = None
         self.addresses: dict[str, str] = {}
         """Device → HOST:PORT."""
         self.runners: dict[str, Runner] = {}
@@ -118,7 +144,9 @@ class LocalRing:
     @property
     def source(self) -> str:
         """HOST:PORT of the device where requests enter."""
-        return self.addresses[self._role.source]
+        from partc.format.role import source_role
+
+        return self.addresses[source_role(self._build).source]
 
     def __enter__(self) -> Self:
         return self
@@ -133,6 +161,8 @@ class LocalRing:
 
         It does not wait for a source that is out of reach: there are no gaps within a machine, so it has ended.
         """
+        from partc.runtime.client.client import Client
+
         return Client.connect(
             self._build,
             self.source,
@@ -140,13 +170,12 @@ class LocalRing:
             floor_s=self._settings.floor_s,
             linger_s=0.0,
             explain=self.explain,
+            tokenizer=self._tokenizer,
         )
 
-    def start(self, ready_s: float) -> None:
-        """Start the processes and wait for the ring; raises as `launch_local`."""
-        end = time.monotonic() + ready_s
-        devices = self._devices()
-        settings = self._settings
+    def start(self) -> None:
+        """Start the processes; raises as `start_local`."""
+        devices, settings = self._devices, self._settings
         unknown = sorted({*settings.listen, *settings.advertise, *settings.runners} - set(devices))
         if unknown:
             raise RunError(f"the build has no device {unknown[0]!r}", hint=", ".join(devices))
@@ -154,6 +183,12 @@ class LocalRing:
         self._programs = {name: self._program(name) for name in devices}
         self.runners = {name: runner_kind(command) for name, command in self._programs.items()}
         self._keeper.start()
+
+    def wait(self, ready_s: float = READY_S) -> None:
+        """Wait until the ring stands; raises as `launch_local`."""
+        end = time.monotonic() + ready_s
+        if not self._settings.measure:
+            self._load_client()
         self._listen = {
             name: str(told["listening"]) for name, told in self._await_lines("listening", end).items()
         }
@@ -163,6 +198,16 @@ class LocalRing:
             process.tell(greeting)
         self._await_lines("ready", end)
         self._keeper.watch(greeting)
+
+    def _load_client(self) -> None:
+        """Have at hand what a client needs, while the runners load: its packages, and the tokenizer if there is one."""
+        from partc.format.role import source_role
+        from partc.runtime.client.client import Client  # noqa: F401
+        from partc.runtime.client.text import Tokenizer
+
+        self._tokenizer = Tokenizer(self._build / "devices" / source_role(self._build).device)
+        with contextlib.suppress(RunError):  # said where somebody has use for it
+            self._tokenizer.load()
 
     def failure(self) -> PartcError | None:
         """The error of a runner that ended by a fault for good; None while all are well, or were killed."""
@@ -207,11 +252,6 @@ class LocalRing:
             processes.clear()
             self._keeper.release()
 
-    def _devices(self) -> list[str]:
-        """All devices of the build, the ring first; the others are idle."""
-        folders = [folder.name for folder in device_folders(self._build)]
-        return list(dict.fromkeys([*self._role.ring, *folders]))
-
     def _final_deaths(self) -> list[Death]:
         return [death for death in list(self._keeper.deaths.values()) if death.is_final]
 
@@ -227,9 +267,12 @@ class LocalRing:
 
     def _shared_cores(self) -> Mapping[str, set[int]]:
         """Device → cores on which its runner may compute, if there are enough for all."""
-        roles = [load_role(self._build / "devices" / name) for name in self._role.ring]
+        from partc.format.role import load_role, source_role
+
+        ring = source_role(self._build).ring
+        roles = [load_role(self._build / "devices" / name) for name in ring]
         cores = shared_out([role.engine.threads for role in roles])
-        return dict(zip(self._role.ring, cores or (), strict=False))
+        return dict(zip(ring, cores or (), strict=False))
 
     def _spawn(self, name: str) -> RunnerProcess:
         """Start the runner of a device; the thread that does so must live as long as the ring."""

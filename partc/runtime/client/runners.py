@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from partc.errors import RunError
-from partc.format.files import RUNNER_FILE
+from partc.format.names import RUNNER_FILE
 from partc.runtime.engines.ort_library import VARIABLE, library_path
 from partc.runtime.shell.process import RunnerProcess
 

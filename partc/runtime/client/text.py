@@ -81,12 +81,16 @@ class Tokenizer:
         """A decoder that turns the tokens after `prompt` into text, one by one."""
         return TextStream(self, prompt)
 
+    def load(self) -> None:
+        """Load it now, and not when it is first used; raises as `encode`."""
+        self._tokenizer()
+
     def _tokenizer(self) -> Any:
         if self._loaded is None:
-            self._loaded = self._load()
+            self._loaded = self._read()
         return self._loaded
 
-    def _load(self) -> Any:
+    def _read(self) -> Any:
         if self._path is None or not self.is_there:
             raise RunError("this build has no tokenizer, so it takes no text", hint="send token ids instead")
         try:

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from partc.errors import BundleError, RunError
-from partc.format.build import BUILD_FILE, LibraryOptions, Submodule, TensorType
+from partc.format.build import LibraryOptions, Submodule, TensorType
 from partc.format.dims import factors, symbols
 from partc.format.dtypes import Array
+from partc.format.names import BUILD_FILE
 from partc.format.program import row_symbol
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role

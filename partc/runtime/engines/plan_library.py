@@ -17,11 +17,11 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 
 from partc.errors import BundleError
-from partc.format.build import BUILD_FILE
 from partc.format.dtypes import DTYPES, Array
 from partc.format.files import read_verified, verify_file
 from partc.format.kernel_plan import KERNELS_FILE, KernelConstant, KernelPlan, kernels_digest
 from partc.format.kernel_plan_rules import load_kernel_plan
+from partc.format.names import BUILD_FILE
 from partc.format.reading import RECOMPILE
 from partc.format.role import Role
 from partc.runtime.engines.memory import aligned_zeros

@@ -11,12 +11,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from partc.errors import InternalError, PartcError, RunError
-from partc.format.message_parts import Problem
 from partc.printable import note, printable
-from partc.runtime.shell.last_words import read_last_words
+
+if TYPE_CHECKING:
+    from partc.format.message_parts import Problem
 
 LOOK_S = 1.0
 """The time between two looks after runners that load."""
@@ -59,7 +60,10 @@ class RunnerProcess:
         came = os.read(self.output.fileno(), 65536)
         *lines, self.pending = (self.pending + came).split(b"\n")
         for line in lines:
-            self.last_words = read_last_words(line) or self.last_words
+            if b'"error"' in line:
+                from partc.runtime.shell.last_words import read_last_words  # with numpy, which takes its time
+
+                self.last_words = read_last_words(line) or self.last_words
         return [told for line in lines if (told := _told(line)) is not None] if came else None
 
     def end(self) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from partc.format.build import BUILD_FILE, build_json, load_build, seal_build
+from partc.format.build import build_json, load_build, seal_build
 from partc.format.digests import canonical_json
+from partc.format.names import BUILD_FILE
 
 FORMATS = ("float32", "int8", "int4")
 DEVICES = ("a", "b", "c")
