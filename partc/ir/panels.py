@@ -25,7 +25,7 @@ from __future__ import annotations
 import numpy as np
 
 from partc.format.dtypes import Array
-from partc.ir.weight_formats import by_bits, quantize, scales
+from partc.ir.weight_formats import by_bits, format_of
 
 LANES = 16
 """Rows of the matrix in a panel."""
@@ -34,7 +34,7 @@ BLOCK = 32
 
 
 def panels(matrix: Array, bits: int, block: int, *columns: int) -> Array:
-    """The panels of a matrix [N, K] of floats, quantised as `quantize` and `scales` do; about 8 ns an element.
+    """The panels of a matrix [N, K] of floats, quantised as `quantize` and `scales` do; about 4 ns an element.
 
     Args:
         matrix: [N, K], contiguous or not.
@@ -42,7 +42,7 @@ def panels(matrix: Array, bits: int, block: int, *columns: int) -> Array:
         block: elements of a row that share a scale, a multiple of 32; 0 for 8 bits.
         columns: as for `quantize`.
     """
-    return panels_of(quantize(matrix, bits, block, *columns), scales(matrix, bits, block), bits)
+    return panels_of(*format_of(bits).both(matrix, block, *columns), bits)
 
 
 def panels_of(data: Array, scale: Array, bits: int) -> Array:
@@ -88,11 +88,21 @@ def _panels4(data: Array, scale: Array) -> Array:
 
 def _words4(pairs: Array) -> Array:
     """Pairs u8[N, blocks, 16], k even in the low half, as i32[N, blocks, 4]: k and k + 4 share a byte."""
-    eights = pairs.reshape(*pairs.shape[:2], 4, 2, 2)  # word, half, pair
-    low, high = eights[..., 0, :], eights[..., 1, :]
-    even, odd = (low & 15) | (high << 4), (low >> 4) | (high & 240)
-    in_order = np.stack([even, odd], axis=-1).reshape(pairs.shape)  # word, pair, one of two: by k
-    return in_order.view("<i4")
+    words = pairs.view("<u4")  # weights 0 1 2 3 4 5 6 7, from the lowest bits
+    words = _swapped(words, 0x0000FF00, 8)  # 0 1 4 5 2 3 6 7
+    words = _swapped(words, 0x00F000F0, 4)  # 0 4 1 5 2 6 3 7
+    return words.view("<i4")
+
+
+def _swapped(words: Array, mask: int, distance: int) -> Array:
+    """Numbers in which the bits of a mask have changed places with those so far above them."""
+    differ = words >> np.uint32(distance)
+    differ ^= words
+    differ &= np.uint32(mask)
+    both = differ << np.uint32(distance)
+    both ^= differ
+    both ^= words
+    return both
 
 
 def _panels8(data: Array, scale: Array) -> Array:

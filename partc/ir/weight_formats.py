@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, TypeVar
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +81,10 @@ class WeightFormat(ABC):
     def scales(self, matrix: Array, block: int) -> Floats:
         """The scales that go with `quantize(matrix, block)`."""
 
+    def both(self, matrix: Array, block: int, *columns: int) -> tuple[Array, Floats]:
+        """`quantize(matrix, block, *columns)` and `scales(matrix, block)`."""
+        return self.quantize(matrix, block, *columns), self.scales(matrix, block)
+
     @abstractmethod
     def dequantize(self, data: Array, scale: Array) -> Floats:
         """The matrix that data and scales stand for; K is filled up to whole blocks."""
@@ -97,19 +101,32 @@ class _Int4(WeightFormat):
 
     def quantize(self, matrix: Array, block: int, *columns: int) -> Array:
         rows, width = matrix.shape
-        padded = -(-width // block) * block
-        packed = np.empty((rows, padded // block, block // 2), np.uint8)
-        for place, piece in _pieces(matrix, padded):
-            packed[place] = _pack(piece.reshape(-1, block)).reshape(-1, padded // block, block // 2)
-        return packed
+        data = np.empty(self.data_shape(rows, width, block), np.uint8)
+        for place, blocks in self._blocks(matrix, block):
+            data[place] = _packed(_rounded_blocks(blocks).values).reshape(-1, *data.shape[1:])
+        return data
 
     def scales(self, matrix: Array, block: int) -> Floats:
-        rows, columns = matrix.shape
-        padded = -(-columns // block) * block
-        blocks = np.empty((rows, padded // block), np.float32)
-        for place, piece in _pieces(matrix, padded):
-            blocks[place] = _fitted_scales(piece.reshape(-1, block)).reshape(-1, padded // block)
-        return blocks
+        rows, width = matrix.shape
+        scale = np.empty(self.scales_shape(rows, width, block), np.float32)
+        for place, blocks in self._blocks(matrix, block):
+            scale[place] = _fitted_scales(_rounded_blocks(blocks)).reshape(-1, scale.shape[1])
+        return scale
+
+    def both(self, matrix: Array, block: int, *columns: int) -> tuple[Array, Floats]:
+        rows, width = matrix.shape
+        data = np.empty(self.data_shape(rows, width, block), np.uint8)
+        scale = np.empty(self.scales_shape(rows, width, block), np.float32)
+        for place, blocks in self._blocks(matrix, block):
+            found = _rounded_blocks(blocks)
+            data[place] = _packed(found.values).reshape(-1, *data.shape[1:])
+            scale[place] = _fitted_scales(found).reshape(-1, scale.shape[1])
+        return data, scale
+
+    def _blocks(self, matrix: Array, block: int) -> Iterator[tuple[slice, Floats]]:
+        """Blocks [n, block] of a few rows at a time."""
+        for place, piece in _pieces(matrix, -(-matrix.shape[1] // block) * block):
+            yield place, piece.reshape(-1, block)
 
     def dequantize(self, data: Array, scale: Array) -> Floats:
         packed = data.astype(np.uint8)
@@ -128,13 +145,17 @@ class _Int8(WeightFormat):
         return (rows,)
 
     def quantize(self, matrix: Array, block: int, *columns: int) -> Array:
+        return self.both(matrix, block, *columns)[0]
+
+    def both(self, matrix: Array, block: int, *columns: int) -> tuple[Array, Floats]:
         rows, width = matrix.shape
-        data = np.empty((rows, width), np.int8)
+        data, scale = np.empty((rows, width), np.int8), np.empty(rows, np.float32)
         for place, piece in _pieces(matrix, width):
-            steps = np.rint(piece * _inverse(_row_scales(piece))[:, None])
+            scale[place] = _row_scales(piece)
+            steps = np.rint(piece * _inverse(scale[place])[:, None])
             data[place] = np.clip(steps, -127, 127)  # a rounded scale may be too small by half of itself
         runs = [data[:, first:last] for first, last in zip(columns[::2], columns[1::2], strict=True)]
-        return np.concatenate(runs, axis=1) if runs else data
+        return np.concatenate(runs, axis=1) if runs else data, scale
 
     def scales(self, matrix: Array, block: int) -> Floats:
         rows, columns = matrix.shape
@@ -232,23 +253,42 @@ def _steps(across: Floats) -> Floats:
     return result
 
 
-def _raised(in_steps: Floats) -> Floats:
-    """Elements in steps, moved up by 8.5: what stands before the point is the value that is stored."""
-    values = in_steps + np.float32(8.5)
-    np.minimum(values, np.float32(15), out=values)
-    return values
+class _Rounded(NamedTuple):
+    """Blocks as whole numbers of steps; all with blocks in columns."""
+
+    in_steps: Floats
+    """The elements, in steps [block, n]: none is larger than 8."""
+    values: Floats
+    """What is stored of each, 0 … 15 [block, n]."""
+    steps: Floats
+    """The step of each block [n]."""
 
 
-def _fitted_scales(blocks: Floats) -> Floats:
-    """The scale with the least squared error for the values v that `_pack` stores: Σ v·x / Σ v²."""
+def _rounded_blocks(blocks: Floats) -> _Rounded:
+    """Blocks [n, block] as whole numbers."""
     across = _across(blocks)
     steps = _steps(across)
-    across *= _inverse(steps)  # in steps nothing is larger than 8: no sum overflows
-    values = np.floor(_raised(across))
-    values -= np.float32(8)
-    across *= values
-    values *= values
-    return _rounded(steps * (_sums(across) * _inverse(_sums(values))))
+    across *= _inverse(steps)
+    values = across + np.float32(8.5)
+    np.minimum(values, np.float32(15), out=values)
+    return _Rounded(across, np.floor(values, out=values), steps)
+
+
+def _packed(values: Floats) -> Array:
+    """Values [block, n] as [n, block / 2] bytes; neighbours share one."""
+    stored = values.astype(np.uint8)
+    pairs = stored[1::2] << 4
+    pairs |= stored[::2]
+    return pairs.T
+
+
+def _fitted_scales(found: _Rounded) -> Floats:
+    """The scale with the least squared error for the values that are stored: Σ v·x / Σ v²; takes `found` apart."""
+    products, squares, steps = found
+    squares -= np.float32(8)
+    products *= squares  # in steps no sum overflows
+    squares *= squares
+    return _rounded(steps * (_sums(products) * _inverse(_sums(squares))))
 
 
 def _sums(across: Floats) -> Floats:
@@ -262,15 +302,6 @@ def _sums(across: Floats) -> Floats:
         half //= 2
     result: Floats = across[0]
     return result
-
-
-def _pack(blocks: Floats) -> Array:
-    """Blocks [n, block] as [n, block / 2] bytes."""
-    in_steps = blocks * _inverse(_steps(_across(blocks)))[:, None]
-    # Two neighbours as one little-endian number: the second is 256 times too high, and moves down by 4 bits.
-    pairs = _raised(in_steps).astype(np.uint8).view("<u2")
-    packed: Array = (pairs | (pairs >> 4)).astype(np.uint8)
-    return packed
 
 
 def _across(blocks: Floats) -> Floats:
