@@ -10,7 +10,7 @@ from typing import Any
 
 from partc.config.profiles import PLATFORM_OF
 from partc.errors import ConfigError
-from partc.runtime.processor import architecture, processor_features
+from partc.runtime.processor import architecture, processor_features, processor_vendor
 
 _GPU_LIMITS = {
     "cuda": {"max_threads_per_block": 1024, "max_shared_memory_per_block": 49152, "thread_warp_size": 32},
@@ -20,11 +20,14 @@ _GPU_LIMITS = {
 PROVIDERS = ("cpu", *_GPU_LIMITS)
 """What computes: the processor, or a GPU through the interface of this name."""
 
-_X86_FEATURES = {
+PREFETCH = "prefetch"
+"""The feature of processors that want weights asked for ahead: those of Intel do, those of AMD do not."""
+_X86_FEATURES: Mapping[str, tuple[str, ...]] = {
     "avx2": ("+avx2", "+fma"),
     "avx512": ("+avx512f", "+avx512bw", "+avx512cd", "+avx512dq", "+avx512vl"),
     "vnni": ("+avx512f", "+avx512bw", "+avx512cd", "+avx512dq", "+avx512vl", "+avx512vnni"),
     "avxvnni": ("+avxvnni",),
+    PREFETCH: (),
 }
 _ARM_FEATURES = {
     "neon": ("+neon",),
@@ -51,6 +54,7 @@ _LINUX_NAMES = {
     "avxvnni": "avx_vnni",
 }
 """LLVM's name of a feature → Linux's, where they differ."""
+_INTEL = "GenuineIntel"
 _GLIBC = ("libm.so.6", "libc.so.6")
 _GPU = re.compile(r"sm_\d{2,3}[af]?")
 _FIRST_WITH_BFLOAT16 = 80
@@ -194,7 +198,12 @@ def features_of_host() -> tuple[str, ...]:
     """Every feature in the table that this machine's processor has; none where the system does not list them."""
     has = processor_features()
     known = PLATFORMS[PLATFORM_OF[architecture()]].features if architecture() in PLATFORM_OF else {}
-    return tuple(name for name, words in known.items() if {_linux_name(word[1:]) for word in words} <= has)
+    return tuple(
+        name
+        for name, words in known.items()
+        if {_linux_name(word[1:]) for word in words} <= has
+        and (name != PREFETCH or processor_vendor() == _INTEL)
+    )
 
 
 def _linux_name(feature: str) -> str:

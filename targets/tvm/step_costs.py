@@ -7,11 +7,12 @@ was measured with one thread, 12 layers of 768 and 22 of 2048, from steps of few
 | --- | --- | --- |
 | float32 | 0.13 | 0.05 |
 | 8 bits | 0.26 | 0.06 |
-| 4 bits | 0.23-0.45; 0.10-0.30 of up to 4 rows | 0.08-0.22 |
+| 4 bits | 0.27; 0.12-0.22 of few rows | 0.09-0.12; 0.06-0.11 of few rows |
 
 Where memory is slow a row costs little beside reading: on a processor that reads 12 GB/s the least of a range was
 measured, on others with up to 26 the most. What is taken of a range lets no prompt cost more than 1.3 times its share
-at either end.
+at either end. Few rows are those that a kernel of 4 bits computes while the unpacked weights are in registers
+(`InstructionSet.few4`).
 Weights of 16 bits are computed with as those of 32, and are half as many bytes. aarch64 was not measured, and counts as
 AVX2.
 """
@@ -24,17 +25,16 @@ from partc.format.program import row_symbol
 from partc.ir.graph import Graph, Weight
 from partc.ir.operators import QUANTIZED_GATHER
 from partc.ir.weights import Step
+from targets.tvm.kernels.instructions import instructions_of
 from targets.tvm.machine import Machine
 from targets.tvm.quantized import stored_bytes
 from targets.tvm.specialise import Entry
 
-_PLAIN = {4: (0.25, 0.30), 8: (0.26, 0.26), 16: (0.26, 0.26), 32: (0.13, 0.13)}
-_WIDE = {4: (0.14, 0.14), 8: (0.06, 0.06), 16: (0.10, 0.10), 32: (0.05, 0.05)}
+_PLAIN = {4: (0.20, 0.27), 8: (0.26, 0.26), 16: (0.26, 0.26), 32: (0.13, 0.13)}
+_WIDE = {4: (0.09, 0.12), 8: (0.06, 0.06), 16: (0.10, 0.10), 32: (0.05, 0.05)}
 """Bits of a weight → the cost of a row, in steps of few rows and of more; without and with VNNI of 512 bits."""
 _GPU = (0.03, 0.03)
 """The same of a GPU: on an H200 256 rows of a model of 110M in int4 take 7.7 times as long as one row."""
-_FEW = 4
-"""Rows that a kernel of 4 bits computes while the unpacked weights are in registers."""
 _ONE_ROW = frozenset({"Gather", QUANTIZED_GATHER.name})
 """Operators that read rows of a weight, and not all of it."""
 
@@ -52,7 +52,8 @@ def step_costs(
     sizes = [{entry.sequence for entry in entries[graph.name] if entry.batch == 1} for graph in own]
     common = set[int].intersection(*sizes) if sizes else set[int]()
     few, many = _row_costs(own, machine)
-    return {rows: 1 + rows * (few if rows <= _FEW else many) for rows in sorted(common)}
+    most = 0 if machine.is_gpu else instructions_of(machine).few4
+    return {rows: 1 + rows * (few if rows <= most else many) for rows in sorted(common)}
 
 
 def _row_costs(graphs: Iterable[Graph], machine: Machine) -> tuple[float, float]:

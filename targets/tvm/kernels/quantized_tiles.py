@@ -6,11 +6,13 @@
 | 8 | each row: 8 `vpdpbusd`, and as many broadcasts for the panels of a tile | 1 |
 
 Few rows read weights in the strict order of memory, which is what the hardware's prefetcher needs: visiting the blocks
-of four panels in another order inside 2.3 KB was measured at 10 GB/s instead of 26, and asking for memory ahead always
-cost.
-Many rows unpack the nibbles of 64 columns once, into 64K bytes that stay in the second-level cache. Their tiles are of
-one panel, so that LLVM takes activations from memory, once for each weight: wider ones shared them between panels, and
-had no registers left (81 accesses to the stack for 96 `vpdpbusd` of a tile of 3 rows and 4 panels, none of 8 and 1).
+of four panels in another order inside 2.3 KB was measured at 10 GB/s instead of 26. Asking for memory 2.3 KB ahead is a
+matter of the processor: on an EPYC 9004 a row took half as long again; on a Xeon of the fourth generation it takes 0.88
+times as long, and two to twelve rows 0.7 times.
+Many rows unpack the nibbles of 64 columns once, into 64K bytes that stay in the second-level cache.
+A tile takes a block word by word, each for all of its vectors and rows: weights are loaded once for all rows and
+activations once for all vectors, and neither has to be kept. With one vector or row after the other LLVM kept them on
+the stack: 81 accesses for 96 `vpdpbusd` of a tile of 3 rows and 4 panels, none now; 38 for 64 `vpmaddubsw` of AVX2.
 
 The order of additions is the same for any number of rows and every instruction set: sums of a block are whole numbers,
 and blocks are added in float32 one after the other. So a prompt in pieces gives the bits of the prompt at once.
@@ -27,10 +29,16 @@ from tvm.script import tirx as T
 
 from partc.ir.panels import LANES, panels_shape
 from partc.ir.weight_formats import by_bits
-from targets.tvm.kernels.instructions import SHORT, InstructionSet, Tile
+from targets.tvm.kernels.instructions import InstructionSet, Tile
 from targets.tvm.kernels.script import Buffer, Expr, registers, store
 from targets.tvm.quantized import UNIT4, WORDS, row_words
 
+_TILE_ROWS = 0.6
+"""What a tile costs beside its rows, in rows: weights and sums are loaded once for all of them."""
+_HALF4 = 72
+"""Words of one of the two blocks of a panel of 4 bits, its scales among them."""
+_AHEAD8 = 4
+"""Blocks of 8 bits from what is read to what is asked for: as many bytes as a step of 4 bits."""
 PANELS4 = 4
 """Panels of 4 bits that alternate in memory."""
 
@@ -77,12 +85,11 @@ class Format:
     def tile(self) -> Tile:
         """Rows and panels whose sums are in registers at a time."""
         most = by_bits(self.bits, int4=self._most4, int8=self._most8)
-        return Tile(_even(self.M, most.rows), most.panels)
+        return Tile(_rows_of_tile(self.M, most.rows), most.panels)
 
     @property
     def _most4(self) -> Tile:
-        longer = self.isa.short4 if self.M <= SHORT else self.isa.tile4
-        return Tile(self.isa.few4, PANELS4) if self.is_few else longer
+        return Tile(self.isa.few4, PANELS4) if self.is_few else self.isa.tile4
 
     @property
     def _most8(self) -> Tile:
@@ -126,9 +133,9 @@ class Format:
         return T.reinterpret(f"float32x{self.isa.lanes}", words)
 
 
-def _even(many: int, most: int) -> int:
-    """Rows of tiles that are as equal as can be."""
-    return math.ceil(many / math.ceil(many / most))
+def _rows_of_tile(many: int, most: int) -> int:
+    """Rows of a tile with which so many take the least time: the last tile computes some of them again."""
+    return min(range(1, most + 1), key=lambda rows: (math.ceil(many / rows) * (rows + _TILE_ROWS), -rows))
 
 
 @dataclass(frozen=True)
@@ -192,14 +199,19 @@ class _Packed4:
     def _add(self, sums: Buffer, number: int, step: Expr, p: Expr, half: Expr, row: Row) -> None:
         """Sums of panel p += the rows times one of its two blocks of a step."""
         f, w = self.f, self.weights[number]
-        for v in f.vectors:
-            words = [w[self.group, step, p, f.lanes(half * 64 + i * LANES + v)] for i in range(4)]
-            weights = [side for word in words for side in f.isa.halves(word)]
-            scales = _scales(f, w, self.group, step, p, half, v)
-            for r in range(f.tile.rows):
-                added = _block(f, weights, scales, self.x, row(r), step * 2 + half)
-                place = [r, p, f.lanes(v)]
-                store(sums, place, sums[*place] + added)
+
+        def weights(i: int, p: Expr, v: int) -> Expr:
+            word = w[self.group, step, p, f.lanes(half * 64 + i // 2 * LANES + v)]
+            return f.isa.halves(word)[i % 2]
+
+        def scales(p: Expr, v: int) -> Expr:
+            return _scales(f, w, self.group, step, p, half, v)
+
+        if f.isa.asks_ahead:
+            after = T.min(step + 1, f.w_type[0][1] - 1)
+            for word in range(0, _HALF4, LANES):
+                _ask_for(w[self.group, after, p, half * _HALF4 + word])
+        _add_block(f, sums, [p], weights, scales, self.x, row, step * 2 + half)
 
 
 class _Unpacked4:
@@ -235,13 +247,14 @@ class _Unpacked4:
         f = self.f
         sums = _zeros(f)
         with T.serial(2 * f.w_type[0][1]) as block:
-            for p, v in itertools.product(range(f.tile.panels), f.vectors):
-                lanes = f.lanes(p * LANES + v)
-                weights = [self._bytes[number, part, block, i, lanes] for i in range(WORDS)]
-                scales = self._scales[number, part, block, lanes]
-                for r in range(f.tile.rows):
-                    place = [r, p, f.lanes(v)]
-                    store(sums, place, sums[*place] + _block(f, weights, scales, self.x, row(r), block))
+
+            def weights(i: int, p: Expr, v: int) -> Expr:
+                return self._bytes[number, part, block, i, f.lanes(p * LANES + v)]
+
+            def scales(p: Expr, v: int) -> Expr:
+                return self._scales[number, part, block, f.lanes(p * LANES + v)]
+
+            _add_block(f, sums, range(f.tile.panels), weights, scales, self.x, row, block)
         return sums
 
 
@@ -262,6 +275,10 @@ class _Panels8:
             start = w[self.first + p, 0, f.lanes(v)] if f.isa.unsigned else f.all(T.int32(0))
             store(whole, [r, p, f.lanes(v)], start)
         with T.serial((f.w_type[0][1] - 2) // WORDS) as block:
+            if f.is_few and f.isa.asks_ahead:
+                after = T.min(block + _AHEAD8, (f.w_type[0][1] - 2) // WORDS - 1)
+                for i, p in itertools.product(range(WORDS), range(f.tile.panels)):
+                    _ask_for(w[self.first + p, 2 + after * WORDS + i, 0])
             for i, (r, p, v) in itertools.product(range(WORDS), every):
                 weights = w[self.first + p, 2 + block * WORDS + i, f.lanes(v)]
                 place = [r, p, f.lanes(v)]
@@ -282,7 +299,7 @@ def _panels(f: Format, x: Buffer, weights: Sequence[Buffer], group: Expr) -> _Pa
 
 def _for_blocks(f: Format, write: Callable[[Expr, Expr], None]) -> None:
     """Write the panel and the half of every block of a step, in the order of memory."""
-    if f.isa.unrolled4:
+    if f.isa.unrolled4 and f.M == 1:
         for p, half in itertools.product(range(PANELS4), range(2)):
             write(p, half)
         return
@@ -297,11 +314,38 @@ def _scales(f: Format, w: Buffer, group: Expr, step: Expr, panel: Expr, half: Ex
     return f.float32(T.reinterpret(f"float16x{lanes}", words))
 
 
-def _block(f: Format, weights: Sequence[Expr], scales: Expr, x: Buffer, row: Expr, block: Expr) -> Expr:
-    """The products of a block of 4 bits with a row, in float32."""
-    at = block * UNIT4
-    sums = f.isa.sums4(f.all(x[row, at + WORDS + 1]), weights, x, row, at)
-    return f.float32(sums) * (scales * f.all(T.reinterpret("float32", x[row, at + WORDS])))
+def _add_block(
+    f: Format,
+    sums: Buffer,
+    panels: Sequence[Expr],
+    weights: Callable[[int, Expr, int], Expr],
+    scales: Callable[[Expr, int], Expr],
+    x: Buffer,
+    row: Row,
+    block: Expr,
+) -> None:
+    """Sums of these panels += the rows of a tile times a block of 4 bits.
+
+    `weights` are those of a word, a panel and a vector of it, and so are `scales` without the word.
+    """
+    at, how, rows = block * UNIT4, f.isa.sums4, range(f.tile.rows)
+    vectors = [(number, p, v) for number, p in enumerate(panels) for v in f.vectors]
+    partial = registers((len(rows), len(panels) * LANES * how.many), how.dtype)
+
+    def place(r: int, number: int, v: int) -> list[Expr]:
+        return [r, T.ramp((number * LANES + v) * how.many, 1, f.isa.lanes * how.many)]
+
+    def start(r: int) -> Expr:
+        return f.all(x[row(r), at + WORDS + 1])
+
+    for i, r, (number, p, v) in itertools.product(range(WORDS), rows, vectors):
+        before = partial[*place(r, number, v)] if i else how.begin(start(r))
+        store(partial, place(r, number, v), how.add(before, weights(i, p, v), x, row(r), at, i))
+    for r, (number, p, v) in itertools.product(rows, vectors):
+        found = f.float32(how.end(partial[*place(r, number, v)], start(r)))
+        own = f.all(T.reinterpret("float32", x[row(r), at + WORDS]))
+        total = [r, p, f.lanes(v)]
+        store(sums, total, sums[*total] + found * (scales(p, v) * own))
 
 
 def _zeros(f: Format) -> Buffer:
@@ -315,8 +359,14 @@ def _zeros(f: Format) -> Buffer:
 def _fetch(f: Format, tensors: Sequence[Buffer], panel: Expr, row: Row) -> None:
     """Ask for a tile of these tensors: its lines lie so far apart that no prefetcher follows."""
     for tensor, r, p in itertools.product(tensors, range(f.tile.rows), range(f.tile.panels)):
-        line = T.address_of(tensor[row(r), T.min((panel + p) * LANES, f.N - 1)])
-        T.evaluate(T.call_llvm_intrin("void", "llvm.prefetch", line, T.int32(0), T.int32(3), T.int32(1)))
+        _ask_for(tensor[row(r), T.min((panel + p) * LANES, f.N - 1)])
+
+
+def _ask_for(number: Expr) -> None:
+    """Have the line of a number fetched into the first-level cache."""
+    T.evaluate(
+        T.call_llvm_intrin("void", "llvm.prefetch", T.address_of(number), T.int32(0), T.int32(3), T.int32(1))
+    )
 
 
 def _finish(

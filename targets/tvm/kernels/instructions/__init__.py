@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from targets.tvm.kernels.instructions.avx2 import AVX2
 from targets.tvm.kernels.instructions.avx512_vnni import AVX512_VNNI
 from targets.tvm.kernels.instructions.avx_vnni import AVX_VNNI
-from targets.tvm.kernels.instructions.contract import SHORT, InstructionSet, Tile
+from targets.tvm.kernels.instructions.contract import InstructionSet, Tile
 from targets.tvm.kernels.instructions.neon import NEON
 from targets.tvm.kernels.instructions.neon_dotprod import NEON_DOTPROD
-from targets.tvm.machine import Machine
+from targets.tvm.machine import PREFETCH, Machine
 
 INSTRUCTION_SETS = (AVX512_VNNI, AVX_VNNI, AVX2, NEON_DOTPROD, NEON)
 """All of them; of one architecture the fastest first."""
@@ -17,7 +19,8 @@ INSTRUCTION_SETS = (AVX512_VNNI, AVX_VNNI, AVX2, NEON_DOTPROD, NEON)
 def instructions_of(machine: Machine) -> InstructionSet:
     """The fastest set that every processor of this kind has; the baseline of every platform has one."""
     enabled = machine.enabled()
-    return next(s for s in INSTRUCTION_SETS if s.arch == machine.platform.arch and s.needs <= enabled)
+    found = next(s for s in INSTRUCTION_SETS if s.arch == machine.platform.arch and s.needs <= enabled)
+    return replace(found, asks_ahead=PREFETCH in machine.features)
 
 
-__all__ = ["INSTRUCTION_SETS", "SHORT", "InstructionSet", "Tile", "instructions_of"]
+__all__ = ["INSTRUCTION_SETS", "InstructionSet", "Tile", "instructions_of"]

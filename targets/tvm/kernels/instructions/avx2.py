@@ -7,11 +7,9 @@ pair is larger than 2 · 127 · 127 = 32258.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tvm.script import tirx as T
 
-from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_words
+from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Sums4, Tile, halves_of_words
 
 
 def _pairs(unsigned: Expr, signed: Expr) -> Expr:
@@ -28,11 +26,9 @@ def _bytes(x: Expr, row: Expr, at: Expr) -> Expr:
     return T.reinterpret("int8x32", T.Broadcast(x[row, at], 8))
 
 
-def _sums4(start: Expr, weights: Sequence[Expr], x: Expr, row: Expr, at: Expr) -> Expr:
-    total = _pairs(weights[0], _bytes(x, row, at))
-    for i, weight in enumerate(weights[1:], 1):
-        total = total + _pairs(weight, _bytes(x, row, at + i))
-    return _widened(total) + start
+def _add4(total: Expr | None, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
+    pairs = _pairs(weight, _bytes(x, row, at + i))
+    return pairs if total is None else total + pairs
 
 
 def _dot8(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
@@ -50,13 +46,12 @@ AVX2 = InstructionSet(
     needs=frozenset(("avx2", "fma", "f16c")),
     lanes=8,
     halves=halves_of_words(8),
-    sums4=_sums4,
+    sums4=Sums4(2, "int16", lambda start: None, _add4, lambda total, start: _widened(total) + start),
     dot8=_dot8,
     unsigned=False,
-    few4=4,
+    few4=8,
     unrolled4=True,
     few8=8,
-    short4=Tile(4, 1),
-    tile4=Tile(4, 1),
+    tile4=Tile(2, 1),
     tile8=Tile(3, 1),
 )

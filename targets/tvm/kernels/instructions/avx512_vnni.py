@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tvm.script import tirx as T
 
-from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_words
+from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_words, whole_sums4
 
 
 def _dot(total: Expr, unsigned: Expr, signed: Expr) -> Expr:
@@ -17,10 +15,8 @@ def _dot(total: Expr, unsigned: Expr, signed: Expr) -> Expr:
     )  # fmt: skip
 
 
-def _sums4(start: Expr, weights: Sequence[Expr], x: Expr, row: Expr, at: Expr) -> Expr:
-    for i, weight in enumerate(weights):
-        start = _dot(start, weight, T.Broadcast(x[row, at + i], 16))
-    return start
+def _add4(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
+    return _dot(total, weight, T.Broadcast(x[row, at + i], 16))
 
 
 def _dot8(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
@@ -33,13 +29,12 @@ AVX512_VNNI = InstructionSet(
     needs=frozenset(("avx512f", "avx512bw", "avx512vl", "avx512vnni")),
     lanes=16,
     halves=halves_of_words(16),
-    sums4=_sums4,
+    sums4=whole_sums4(_add4),
     dot8=_dot8,
     unsigned=True,
-    few4=4,
+    few4=20,
     unrolled4=True,
     few8=8,
-    short4=Tile(12, 1),
-    tile4=Tile(8, 1),
+    tile4=Tile(6, 2),
     tile8=Tile(6, 4),
 )

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tvm.script import tirx as T
 
-from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_words
+from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_words, whole_sums4
 
 
 def _dot(total: Expr, unsigned: Expr, signed: Expr) -> Expr:
@@ -16,10 +14,8 @@ def _dot(total: Expr, unsigned: Expr, signed: Expr) -> Expr:
     )  # fmt: skip
 
 
-def _sums4(start: Expr, weights: Sequence[Expr], x: Expr, row: Expr, at: Expr) -> Expr:
-    for i, weight in enumerate(weights):
-        start = _dot(start, weight, T.Broadcast(x[row, at + i], 8))
-    return start
+def _add4(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
+    return _dot(total, weight, T.Broadcast(x[row, at + i], 8))
 
 
 def _dot8(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
@@ -32,13 +28,12 @@ AVX_VNNI = InstructionSet(
     needs=frozenset(("avx2", "fma", "f16c", "avxvnni")),
     lanes=8,
     halves=halves_of_words(8),
-    sums4=_sums4,
+    sums4=whole_sums4(_add4),
     dot8=_dot8,
     unsigned=True,
-    few4=4,
+    few4=8,
     unrolled4=True,
     few8=8,
-    short4=Tile(4, 1),
-    tile4=Tile(4, 1),
+    tile4=Tile(3, 1),
     tile8=Tile(3, 2),
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,10 +10,6 @@ from tvm.script import tirx as T
 
 Expr = Any
 """A TensorIR expression, mostly a vector of `lanes` numbers."""
-
-
-SHORT = 64
-"""Rows of a short step, in which unpacked weights are read for a few tiles of rows only."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +41,31 @@ def halves_of_bytes(words: Expr) -> tuple[Expr, Expr]:
 
 
 @dataclass(frozen=True)
+class Sums4:
+    """Sums of a block of 4 bits, word by word, in a form that may be narrower than their results.
+
+    Vectors take each word in turn: what is repeated of the activations serves all of them, and is then forgotten.
+    LLVM repeats every word of a row but once: with one vector after the other, it kept all of them on the stack.
+    """
+
+    many: int
+    """Numbers of an output meanwhile."""
+    dtype: str
+    """Their element type."""
+    begin: Callable[[Expr], Expr | None]
+    """Where the sum starts, in int32 → the sums before the first word; None: what the first word makes of nothing."""
+    add: Callable[[Expr | None, Expr, Expr, Expr, Expr, int], Expr]
+    """(sums, weights, x, row, at, i) → the sums plus four products each, with word i of the eight at `at`."""
+    end: Callable[[Expr, Expr], Expr]
+    """(sums, start) → the results, in int32."""
+
+
+def whole_sums4(add: Callable[..., Expr]) -> Sums4:
+    """Sums in int32 from the start on."""
+    return Sums4(1, "int32", lambda start: start, add, lambda total, start: total)
+
+
+@dataclass(frozen=True)
 class InstructionSet:
     """Vectors of one width, and sums of products of bytes.
 
@@ -61,8 +82,8 @@ class InstructionSet:
     """Outputs in a vector: 16, 8 or 4."""
     halves: Callable[[Expr], tuple[Expr, Expr]]
     """Words → the low and the high halves of their bytes."""
-    sums4: Callable[[Expr, Sequence[Expr], Expr, Expr, Expr], Expr]
-    """(start, weights, x, row, at) → start + Σ over the 32 weights of a block, 0 … 15 in 8 words, times activations."""
+    sums4: Sums4
+    """Sums over the 32 weights of a block, 0 … 15 in 8 words, times activations."""
     dot8: Callable[[Expr, Expr, Expr, Expr, Expr, int], Expr]
     """(sum, weights, x, row, at, i) → sum + Σ over 4 weights, -127 … 127 in a word, times the activations of word i."""
     unsigned: bool
@@ -70,13 +91,14 @@ class InstructionSet:
     few4: int
     """Rows up to which a product unpacks the weights of 4 bits in registers, again for each tile."""
     unrolled4: bool
-    """Whether the blocks of a step of 4 bits are written one after the other; else a loop goes over them, which loads
-    and stores the sums of a panel for each."""
+    """Whether, for one row, the blocks of a step of 4 bits are written one after the other; else a loop goes over them,
+    which loads and stores the sums of a panel for each. For more rows a loop is faster everywhere: with eight blocks in
+    a row LLVM moves loads so early that sums leave the registers."""
     few8: int
     """Rows up to which a product of 8 bits reads one panel at a time."""
-    short4: Tile
-    """The tile of a step of up to `SHORT` rows, weights of 4 bits."""
     tile4: Tile
-    """The tile of a longer prompt, weights of 4 bits."""
+    """The tile of a prompt, weights of 4 bits."""
     tile8: Tile
     """The tile of a prompt, weights of 8 bits."""
+    asks_ahead: bool = False
+    """Whether products of few rows ask for weights before they read them."""

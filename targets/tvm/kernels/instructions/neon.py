@@ -7,11 +7,9 @@ Of 8 bits, a pair of products is at most 2 · 127 · 127 = 32258: `addp` and `sa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tvm.script import tirx as T
 
-from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_bytes
+from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Sums4, Tile, halves_of_bytes
 
 
 def _products(weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
@@ -33,11 +31,9 @@ def _added(total: Expr, products: Expr) -> Expr:
     return total + T.call_llvm_pure_intrin("int32x4", "llvm.aarch64.neon.saddlp.v4i32.v8i16", pairs)
 
 
-def _sums4(start: Expr, weights: Sequence[Expr], x: Expr, row: Expr, at: Expr) -> Expr:
-    products = _products(weights[0], x, row, at, 0)
-    for i, weight in enumerate(weights[1:], 1):
-        products = products + _products(weight, x, row, at, i)
-    return _added(start, products)
+def _add4(total: Expr | None, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
+    products = _products(weight, x, row, at, i)
+    return products if total is None else total + products
 
 
 def _dot8(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
@@ -50,13 +46,12 @@ NEON = InstructionSet(
     needs=frozenset(("neon",)),
     lanes=4,
     halves=halves_of_bytes,
-    sums4=_sums4,
+    sums4=Sums4(4, "int16", lambda start: None, _add4, lambda total, start: _added(start, total)),
     dot8=_dot8,
     unsigned=False,
-    few4=1,
+    few4=2,
     unrolled4=False,
     few8=2,
-    short4=Tile(1, 1),
     tile4=Tile(1, 1),
     tile8=Tile(2, 1),
 )

@@ -12,11 +12,9 @@ the memory bounds, gains nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from tvm.script import tirx as T
 
-from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_bytes
+from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_bytes, whole_sums4
 
 
 def _dot(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
@@ -29,25 +27,18 @@ def _dot(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Exp
     )  # fmt: skip
 
 
-def _sums4(start: Expr, weights: Sequence[Expr], x: Expr, row: Expr, at: Expr) -> Expr:
-    for i, weight in enumerate(weights):
-        start = _dot(start, weight, x, row, at, i)
-    return start
-
-
 NEON_DOTPROD = InstructionSet(
     name="neon-dotprod",
     arch="aarch64",
     needs=frozenset(("neon", "dotprod")),
     lanes=4,
     halves=halves_of_bytes,
-    sums4=_sums4,
+    sums4=whole_sums4(_dot),
     dot8=_dot,
     unsigned=False,
     few4=2,
     unrolled4=False,
     few8=4,
-    short4=Tile(2, 1),
     tile4=Tile(2, 1),
     tile8=Tile(4, 1),
 )
