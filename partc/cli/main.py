@@ -18,7 +18,8 @@ import shutil
 import sys
 import textwrap
 import traceback
-from collections.abc import Sequence
+from collections import UserDict
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -83,21 +84,35 @@ class _StandardOutput(io.FileIO):
             raise
 
 
+class _Imported(UserDict[str, click.Command]):
+    """Name → command, in the order of `COMMANDS`; one is imported when it is asked for."""
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in COMMANDS:
+            raise KeyError(name)
+        found: click.Command = getattr(import_module(f"partc.cli.{name}"), f"{name}_command")
+        return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in COMMANDS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
 class _Commands(click.Group):
-    """Lists the commands in the order of `COMMANDS` instead of the alphabet, and imports those that are asked for."""
+    """Lists the commands in their own order instead of the alphabet."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        found: click.Command = getattr(import_module(f"partc.cli.{cmd_name}"), f"{cmd_name}_command")
-        return found
+        return list(self.commands)
 
 
 @click.group(
     cls=_Commands,
+    commands=_Imported(),
     epilog=example(
         "partc compile model.yaml --target devices.yaml -o build",
         'partc run build --prompt "Once upon a time"',
