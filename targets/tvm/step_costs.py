@@ -25,7 +25,6 @@ from partc.format.program import row_symbol
 from partc.ir.graph import Graph, Weight
 from partc.ir.operators import QUANTIZED_GATHER
 from partc.ir.weights import Step
-from targets.tvm.kernels.instructions import instructions_of
 from targets.tvm.machine import Machine
 from targets.tvm.quantized import stored_bytes
 from targets.tvm.specialise import Entry
@@ -52,8 +51,15 @@ def step_costs(
     sizes = [{entry.sequence for entry in entries[graph.name] if entry.batch == 1} for graph in own]
     common = set[int].intersection(*sizes) if sizes else set[int]()
     few, many = _row_costs(own, machine)
-    most = 0 if machine.is_gpu else instructions_of(machine).few4
+    most = 0 if machine.is_gpu else _few_rows(machine)
     return {rows: 1 + rows * (few if rows <= most else many) for rows in sorted(common)}
+
+
+def _few_rows(machine: Machine) -> int:
+    """The most rows of which a product of 4 bits reads weights as they are stored."""
+    from targets.tvm.kernels.instructions import instructions_of  # which needs TVM
+
+    return instructions_of(machine).few4
 
 
 def _row_costs(graphs: Iterable[Graph], machine: Machine) -> tuple[float, float]:

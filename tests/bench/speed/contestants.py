@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from tests.bench.random_models import MODELS
-from tests.bench.speed.make import Bundle, Checkpoint, Files, Genai, Gguf, OpenVino
+from tests.bench.speed.make import Bundle, Checkpoint, Files, Genai, Gguf, IkGguf, OpenVino
 from tests.bench.speed.places import Cell
 
 ALL = ("float32", "int8", "int4")
@@ -51,12 +51,14 @@ RING, TWO, THREE = "partc, ring of 1", "partc, cut in 2", "partc, cut in 3"
 ORT_GENAI, OPENVINO, TRANSFORMERS = "onnxruntime-genai", "OpenVINO", "transformers"
 LLAMA_CPP, LLAMA_RPC = "llama.cpp", "llama.cpp, cut in 2 (RPC)"
 LLAMA_Q4_K, LLAMA_IQ4_NL = "llama.cpp, Q4_K", "llama.cpp, IQ4_NL"
+IK_Q4_0, IK_Q4_K = "ik_llama.cpp", "ik_llama.cpp, Q4_K"
 LLAMAS = (LLAMA_CPP, LLAMA_Q4_K, LLAMA_IQ4_NL)
 """All that llama.cpp has in one piece; the fastest of them is the one to compare with."""
 
 _PARTC = (("onnxruntime",), "pip install -e '.[compile,ort]'")
 _PARTC_TVM = (("tvm",), "pip install -e '.[compile,tvm,link]'")
 _CPP = (("llama_cpp", "gguf"), f"{LLAMA} llama-cpp-python gguf")
+_IK = (("ik_llama_cpp", "gguf"), "pip install ik-llama-cpp-python gguf")
 _PLAIN_GGUF = Gguf({"float32": "F32", "int8": "Q8_0", "int4": "Q4_0"})
 CONTESTANTS = {
     one.name: one
@@ -74,6 +76,8 @@ CONTESTANTS = {
         Contestant(LLAMA_CPP, "llama", _PLAIN_GGUF, ALL, *_CPP, others=ALL),
         Contestant(LLAMA_Q4_K, "llama", Gguf({"int4": "Q4_K_S"}), ("int4",), *_CPP, others=("int4",)),
         Contestant(LLAMA_IQ4_NL, "llama", Gguf({"int4": "IQ4_NL"}), ("int4",), *_CPP, others=("int4",)),
+        Contestant(IK_Q4_0, "ik", IkGguf({"int4": "Q4_0"}), ("int4",), *_IK),
+        Contestant(IK_Q4_K, "ik", IkGguf({"int4": "Q4_K_S"}), ("int4",), *_IK),
         Contestant(LLAMA_RPC, "llama", _PLAIN_GGUF, ALL, *_CPP, 2),
         Contestant(
             TRANSFORMERS, "hf", Checkpoint(), ("float32",), ("transformers", "torch"), _PARTC[1], others=ALL

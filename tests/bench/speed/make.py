@@ -68,6 +68,23 @@ class Gguf:
 
 
 @dataclass(frozen=True)
+class IkGguf(Gguf):
+    """A file of ik_llama.cpp, made by the program in its wheel."""
+
+    def path(self, cell: Cell) -> Path:
+        """See `Files`."""
+        return cell.place / "ik" / f"{self.types[cell.kind]}.gguf"
+
+    def make(self, cell: Cell) -> None:
+        """See `Files`."""
+        plain = cell.place / "gguf" / "F32.gguf"
+        if not plain.exists():
+            plain.parent.mkdir(exist_ok=True)
+            _python("tests.bench.speed.gguf_file", str(checkpoint(cell.place)), str(plain))
+        _python("ik_llama_cpp.quantize", str(plain), str(self.path(cell)), self.types[cell.kind])
+
+
+@dataclass(frozen=True)
 class Genai:
     """A model of onnxruntime-genai's own builder; block and accuracy level are its defaults on a CPU, said aloud."""
 

@@ -11,6 +11,8 @@ from matplotlib.figure import Figure as Drawing
 
 from tests.bench.speed.contestants import (
     CONTESTANTS,
+    IK_Q4_0,
+    IK_Q4_K,
     LLAMA_CPP,
     LLAMA_IQ4_NL,
     LLAMA_Q4_K,
@@ -35,6 +37,7 @@ STYLES = {
     TVM: ("#009e73", ""), TVM_CACHE: ("#009e73", "\\\\"), ORT: ("#56b4e9", ""), ORT_64: ("#56b4e9", "\\\\"),
     ORT_128: ("#56b4e9", "--"), RING: ("#56b4e9", "//"), TWO: ("#56b4e9", ".."), THREE: ("#56b4e9", "xx"),
     ORT_GENAI: ("#0072b2", ""), OPENVINO: ("#cc79a7", ""), LLAMA_CPP: ("#d55e00", ""),
+    IK_Q4_0: ("#009e73", ""), IK_Q4_K: ("#009e73", "\\\\"),
     LLAMA_Q4_K: ("#d55e00", "\\\\"), LLAMA_IQ4_NL: ("#d55e00", "--"), LLAMA_RPC: ("#d55e00", ".."),
     TRANSFORMERS: ("#7f7f7f", ""),
 }  # fmt: skip

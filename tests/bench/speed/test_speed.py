@@ -359,7 +359,7 @@ def test_llama_cpp_computes_the_model(tmp_path: Path, model: str, sizes: dict[st
     import torch
 
     from tests.bench.speed.engines.hf import load_stepper
-    from tests.bench.speed.engines.llama import _Stepper
+    from tests.bench.speed.engines.llama import Stepper
     from tests.bench.speed.gguf_file import write_gguf
 
     small = replace(MODELS[model], config={**MODELS[model].config, "vocab_size": 512, **sizes})
@@ -374,7 +374,7 @@ def test_llama_cpp_computes_the_model(tmp_path: Path, model: str, sizes: dict[st
                 parameter.mul_(3)
     network.save_pretrained(tmp_path / "checkpoint")
     write_gguf(tmp_path / "checkpoint", tmp_path / "F32.gguf")
-    stepper = _Stepper(tmp_path / "F32.gguf", 1)
+    stepper = Stepper(tmp_path / "F32.gguf", 1)
     for one in (reference, stepper):
         one.clear()
         one.take(40)

@@ -28,27 +28,37 @@ CPU = 0
 """`GGML_BACKEND_DEVICE_TYPE_CPU` of ggml-backend.h."""
 
 
-class _Stepper:
-    def __init__(self, path: Path, threads: int) -> None:
-        self._llama: Any = import_module("llama_cpp")
+class Stepper:
+    """One model in this process."""
+
+    def __init__(self, path: Path, threads: int, module: str = "llama_cpp") -> None:
+        """`module` has llama.cpp's functions by their names in C."""
+        self._llama: Any = import_module(module)
         self._llama.llama_backend_init()
-        model = self._llama.llama_model_default_params()
+        model = self._model_settings()
         model.n_gpu_layers = -1  # all; where there are no devices, none
         self._model = self._llama.llama_model_load_from_file(str(path).encode(), model)
         if not self._model:
             raise SystemExit(f"llama.cpp cannot load {path}")
-        has_states = (self._llama.llama_model_is_recurrent, self._llama.llama_model_is_hybrid)
-        self.grows = any(asked(self._model) for asked in has_states)
+        self.grows = self._has_states()
         settings = self._llama.llama_context_default_params()
         settings.n_ctx, settings.n_batch, settings.n_ubatch = SEQUENCE, PROMPT, PROMPT
         settings.n_threads = settings.n_threads_batch = threads
         self._context = self._llama.llama_init_from_model(self._model, settings)
-        self._memory = self._llama.llama_get_memory(self._context)
         vocabulary = self._llama.llama_model_get_vocab(self._model)
         self._vocabulary = self._llama.llama_vocab_n_tokens(vocabulary)
 
+    def _model_settings(self) -> Any:
+        return self._llama.llama_model_default_params()
+
+    def _has_states(self) -> bool:
+        """Whether it has states, which cannot be cut back."""
+        asked = (self._llama.llama_model_is_recurrent, self._llama.llama_model_is_hybrid)
+        return any(ask(self._model) for ask in asked)
+
     def clear(self) -> None:
-        self._llama.llama_memory_clear(self._memory, False)
+        """See `contract.Stepper`, for this and the others."""
+        self._llama.llama_memory_clear(self._llama.llama_get_memory(self._context), False)
 
     def take(self, tokens: int) -> None:
         for start in range(0, tokens, PROMPT):
@@ -61,7 +71,7 @@ class _Stepper:
         return np.ctypeslib.as_array(self._llama.llama_get_logits_ith(self._context, -1), (self._vocabulary,))
 
     def back(self, context: int) -> None:
-        self._llama.llama_memory_seq_rm(self._memory, 0, context, -1)
+        self._llama.llama_memory_seq_rm(self._llama.llama_get_memory(self._context), 0, context, -1)
 
     def _decode(self, tokens: list[int]) -> None:
         array = (ctypes.c_int32 * len(tokens))(*tokens)
@@ -81,7 +91,7 @@ class Cut(Stepping):
             self._processes.append(subprocess.Popen(command, stdin=subprocess.PIPE))
             _await_port(port)
             add_server(f"127.0.0.1:{port}")
-        super().__init__(_Stepper(path, 1), [process.pid for process in self._processes])
+        super().__init__(Stepper(path, 1), [process.pid for process in self._processes])
 
     def close(self) -> None:
         """End the servers."""
@@ -138,7 +148,7 @@ def _await_port(port: int) -> None:
 
 def load(path: Path, threads: int, processes: int) -> Engine:
     """See the table of contestants."""
-    return Cut(path, processes) if processes > 1 else Stepping(_Stepper(path, threads))
+    return Cut(path, processes) if processes > 1 else Stepping(Stepper(path, threads))
 
 
 if __name__ == "__main__":
