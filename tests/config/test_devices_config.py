@@ -113,12 +113,14 @@ def test_the_machine_that_compiles_describes_itself(tmp_path: Path, monkeypatch:
     has = frozenset(("avx2", "fma", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "sse2"))
     for module in ("targets.tvm.machine", "targets.ort.processor"):
         monkeypatch.setattr(f"{module}.processor_features", lambda: has)
+    monkeypatch.setattr("targets.tvm.machine.processor_vendor", lambda: "GenuineIntel")
     for module in ("targets.tvm.machine", "partc.config.target"):
         monkeypatch.setattr(f"{module}.architecture", lambda: "x86_64")
     device = load(tmp_path, f"{TVM}arch: host}}}}\n".replace("provider: cuda, ", "")).devices["a"]
     of_gpu = {"cuda_arch": "sm_86"}  # what the profile knows of another part
-    assert (device.arch, device.options) == ("x86_64", {"features": ("avx2", "avx512"), **of_gpu})
-    assert device.chosen == {"arch": "x86_64", "options": {"features": ["avx2", "avx512"]}}
+    features = ("avx2", "avx512", "prefetch")
+    assert (device.arch, device.options) == ("x86_64", {"features": features, **of_gpu})
+    assert device.chosen == {"arch": "x86_64", "options": {"features": [*features]}}
     own = load(tmp_path, f"{TVM}arch: host, options: {{features: [avx2]}}}}}}\n").devices["a"]
     assert own.options == {"features": ("avx2",), **of_gpu}
     plain = load(tmp_path, f"{TVM}arch: host}}}}\n".replace("target: tvm", "target: ort")).devices["a"]
