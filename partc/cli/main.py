@@ -18,8 +18,7 @@ import shutil
 import sys
 import textwrap
 import traceback
-from collections import UserDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -84,23 +83,21 @@ class _StandardOutput(io.FileIO):
             raise
 
 
-class _Imported(UserDict[str, click.Command]):
+class _Imported(dict[str, click.Command]):
     """Name → command, in the order of `COMMANDS`; one is imported when it is asked for."""
 
+    def __init__(self) -> None:
+        super().__init__(dict.fromkeys(COMMANDS))  # type: ignore[arg-type]  # nothing is imported yet
+
     def __getitem__(self, name: str) -> click.Command:
-        if name not in COMMANDS:
-            raise KeyError(name)
-        found: click.Command = getattr(import_module(f"partc.cli.{name}"), f"{name}_command")
-        return found
+        if super().__getitem__(name) is None:
+            self[name] = getattr(import_module(f"partc.cli.{name}"), f"{name}_command")
+        return super().__getitem__(name)
 
-    def __contains__(self, name: object) -> bool:
-        return name in COMMANDS
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
+    def get(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            return default
+        return self[name]
 
 
 class _Commands(click.Group):

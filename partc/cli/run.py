@@ -261,6 +261,7 @@ def _client(build: Path, ring: LocalRing, *, insecure: bool) -> Iterator[Client]
     read_roles(build)  # a runner of another build says only that keys do not fit
     with progress_bar() as bar:
         bar.start("start the runners")
+        ring.load_client()
         ring.wait()
     with told_in_file(build, ring.source, insecure=insecure), ring.client() as client:
         yield client

@@ -42,7 +42,7 @@ def panels(matrix: Array, bits: int, block: int, *columns: int) -> Array:
         block: elements of a row that share a scale, a multiple of 32; 0 for 8 bits.
         columns: as for `quantize`.
     """
-    return panels_of(*format_of(bits).both(matrix, block, *columns), bits)
+    return panels_of(*format_of(bits).quantize_with_scales(matrix, block, *columns), bits)
 
 
 def panels_of(data: Array, scale: Array, bits: int) -> Array:

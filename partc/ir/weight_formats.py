@@ -81,7 +81,7 @@ class WeightFormat(ABC):
     def scales(self, matrix: Array, block: int) -> Floats:
         """The scales that go with `quantize(matrix, block)`."""
 
-    def both(self, matrix: Array, block: int, *columns: int) -> tuple[Array, Floats]:
+    def quantize_with_scales(self, matrix: Array, block: int, *columns: int) -> tuple[Array, Floats]:
         """`quantize(matrix, block, *columns)` and `scales(matrix, block)`."""
         return self.quantize(matrix, block, *columns), self.scales(matrix, block)
 
@@ -113,7 +113,7 @@ class _Int4(WeightFormat):
             scale[place] = _fitted_scales(_rounded_blocks(blocks)).reshape(-1, scale.shape[1])
         return scale
 
-    def both(self, matrix: Array, block: int, *columns: int) -> tuple[Array, Floats]:
+    def quantize_with_scales(self, matrix: Array, block: int, *columns: int) -> tuple[Array, Floats]:
         rows, width = matrix.shape
         data = np.empty(self.data_shape(rows, width, block), np.uint8)
         scale = np.empty(self.scales_shape(rows, width, block), np.float32)
@@ -145,9 +145,9 @@ class _Int8(WeightFormat):
         return (rows,)
 
     def quantize(self, matrix: Array, block: int, *columns: int) -> Array:
-        return self.both(matrix, block, *columns)[0]
+        return self.quantize_with_scales(matrix, block, *columns)[0]
 
-    def both(self, matrix: Array, block: int, *columns: int) -> tuple[Array, Floats]:
+    def quantize_with_scales(self, matrix: Array, block: int, *columns: int) -> tuple[Array, Floats]:
         rows, width = matrix.shape
         data, scale = np.empty((rows, width), np.int8), np.empty(rows, np.float32)
         for place, piece in _pieces(matrix, width):

@@ -19,15 +19,15 @@ def architecture() -> str:
 
 def processor_features() -> frozenset[str]:
     """The features of the first processor as Linux calls them; empty where it does not list them."""
-    return frozenset(_told_by_linux("flags" if architecture() == "x86_64" else "Features").split())
+    return frozenset(_cpuinfo("flags" if architecture() == "x86_64" else "Features").split())
 
 
 def processor_vendor() -> str:
     """Who made the first processor, `GenuineIntel` for instance; empty where Linux does not say it."""
-    return _told_by_linux("vendor_id").strip()
+    return _cpuinfo("vendor_id").strip()
 
 
-def _told_by_linux(key: str) -> str:
+def _cpuinfo(key: str) -> str:
     """What /proc/cpuinfo has under a key, of the first processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()

@@ -21,7 +21,8 @@ PROVIDERS = ("cpu", *_GPU_LIMITS)
 """What computes: the processor, or a GPU through the interface of this name."""
 
 PREFETCH = "prefetch"
-"""The feature of processors that want weights asked for ahead: those of Intel do, those of AMD do not."""
+"""The feature of processors that want weights asked for ahead: a Xeon of the fourth generation does, an EPYC 9004 does
+not. `arch: host` goes by the maker."""
 _X86_FEATURES: Mapping[str, tuple[str, ...]] = {
     "avx2": ("+avx2", "+fma"),
     "avx512": ("+avx512f", "+avx512bw", "+avx512cd", "+avx512dq", "+avx512vl"),

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from partc.cli.main import run
+from tests.runtime.test_faults import children
 
 pytestmark = pytest.mark.hf
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,6 +36,46 @@ def test_tensors_in_tensors_out(build: Path, capsys: pytest.CaptureFixture[str])
     assert shown.out == "h5: float32[2, 64]\n"
     with np.load("outputs.npz") as outputs:
         assert outputs["h5"].shape == (2, 64)
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("--input", "missing.npz"), 1, "missing.npz"),
+        (("--input", "inputs.npz", "--output", "no/such/folder.npz"), 1, "--output"),
+        (("--prompt", "Once"), 1, "tensors"),
+    ],
+)
+def test_a_mistake_leaves_no_runner(
+    build: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], code: int, said: str
+) -> None:
+    """Requests are looked at while the runners load: these end, and what is said is about the mistake."""
+    before = children()
+    assert run(["run", "build", *words]) == code
+    shown = capsys.readouterr()
+    assert said in shown.err
+    assert "runner" not in shown.err
+    assert shown.out == ""
+    assert children() == before
+
+
+def test_runners_start_before_what_a_client_needs_is_imported(build: Path) -> None:
+    """Else they would wait for it: the imports of numpy, zmq and others take as long as some models."""
+    code = """
+import sys
+from partc.cli.main import run
+from partc.runtime.client.launch import LocalRing
+start = LocalRing.start
+
+def look(ring):
+    print([name for name in ("numpy", "zmq", "msgspec", "asyncio", "rich", "tokenizers") if name in sys.modules])
+    start(ring)
+
+LocalRing.start = look
+sys.exit(run(["run", "build", "--input", "inputs.npz"]))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert done.stdout.splitlines()[0] == "[]"
 
 
 def test_results_as_json(build: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -103,6 +103,11 @@ def test_any_layout_and_any_piece_gives_the_same_bytes(
         parts = [function(matrix[start : start + 33], bits, block) for start in range(0, 700, 33)]
         assert whole.tobytes() == np.concatenate(parts).tobytes()
         assert whole.tobytes() != function(matrix[::-1], bits, block).tobytes()
+    both = format_of(bits).quantize_with_scales(turned, block)
+    assert [found.tobytes() for found in both] == [
+        function(matrix, bits, block).tobytes() for function in (quantize, scales)
+    ]
+    assert turned.tobytes() == np.asfortranarray(matrix).tobytes()
 
 
 def test_a_block_alone_has_the_scale_that_it_has_among_others(rng: np.random.Generator) -> None:

@@ -160,10 +160,10 @@ def test_weights_move_into_large_pages_while_steps_go_on(built: Path, tmp_path: 
     right = act(make_engine(role, made.folder), role, seed=1)
     with NativeEngine([built / "engine"], made.folder) as engine:
         assert act(engine, role, seed=1) == right
-        assert engine.large_bytes() == 0
+        before = engine.large_bytes()
         while engine.settle():
             pass
-        assert engine.large_bytes() >= 2 << 20
+        assert engine.large_bytes() >= before + (2 << 20)
         engine.release(PART)
         assert not engine.settle()
         assert act(engine, role, seed=1) == right

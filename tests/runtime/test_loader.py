@@ -112,6 +112,8 @@ def test_the_engine_settles_while_there_is_no_job(tmp_path: Path, monkeypatch: p
         while engine.pieces and time.monotonic() < end:
             time.sleep(0.01)
         assert not engine.pieces
+        assert engine.did.index("p1") < engine.did.index("piece")
+        assert "piece" in engine.did[engine.did.index("p1", engine.did.index("piece")) :]
         assert not loader.is_busy
     finally:
         loader.end()

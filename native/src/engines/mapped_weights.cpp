@@ -1,72 +1,98 @@
 #include "engines/mapped_weights.hpp"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <fstream>
-#include <sstream>
+#include <iterator>
 
 #include "engines/memory.hpp"
 
 namespace partc::engines {
 namespace {
 
-constexpr std::uint64_t kLargePage = 2 << 20;
 constexpr std::uint64_t kMostBytes = 16 << 20;  // of a piece: Linux counts those that are mapped
+constexpr const char* kAdvice = "/sys/kernel/mm/transparent_hugepage/";
 
-/** Whether Linux gives large pages to who asks for them. */
+std::string text_of(const std::string& name) {
+  std::ifstream file(kAdvice + name);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/** Whether Linux gives large pages of 2 MiB to who asks for them; where it does not say so, it is asked. */
 bool has_large_pages() {
-  std::ifstream file("/sys/kernel/mm/transparent_hugepage/enabled");
-  std::stringstream text;
-  text << file.rdbuf();
-  return !text.str().empty() && text.str().find("[never]") == std::string::npos;
+  if (access(kAdvice, F_OK)) return errno != ENOENT;
+  const std::string size = text_of("hpage_pmd_size");
+  return text_of("enabled").find("[never]") == std::string::npos &&
+         (size.empty() || std::strtoull(size.c_str(), nullptr, 10) == kLargePage);
 }
 
-/** Memory that begins with a large page, of a multiple of their size; null: there is none. */
-void* large_pages(std::uint64_t bytes) {
-  const std::uint64_t taken = bytes + kLargePage;
-  void* const pages = mmap(nullptr, taken, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (pages == MAP_FAILED) return nullptr;
-  const std::uint64_t before = -reinterpret_cast<std::uintptr_t>(pages) % kLargePage;
-  std::byte* const first = static_cast<std::byte*>(pages) + before;
-  if (before) munmap(pages, before);
-  munmap(first + bytes, kLargePage - before);
-  madvise(first, bytes, MADV_HUGEPAGE);
-  return first;
-}
+/** Memory that begins with a large page, of a multiple of their size. */
+class LargePages {
+ public:
+  explicit LargePages(std::uint64_t bytes) : bytes_(bytes) {
+    const std::uint64_t taken = bytes + kLargePage;
+    void* const pages =
+        mmap(nullptr, taken, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) return;
+    const std::uint64_t before = -reinterpret_cast<std::uintptr_t>(pages) % kLargePage;
+    data_ = static_cast<std::byte*>(pages) + before;
+    if (before) munmap(pages, before);
+    munmap(data_ + bytes, kLargePage - before);
+    madvise(data_, bytes, MADV_HUGEPAGE);
+  }
+  ~LargePages() {
+    if (data_) munmap(data_, bytes_);
+  }
+  LargePages(const LargePages&) = delete;
+  LargePages& operator=(const LargePages&) = delete;
+
+  /** Null: there is no memory. */
+  std::byte* data() const { return data_; }
+  /** Let it be at another address, in the place of what was there; false: that failed, and nothing may be there. */
+  bool move_to(std::byte* place) {
+    if (mremap(data_, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) return false;
+    data_ = nullptr;
+    return true;
+  }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::uint64_t bytes_;
+};
 
 }  // namespace
 
-/** Pieces begin at the addresses of large pages; what lies before the first of these, or behind the last, stays. */
-MappedWeights::MappedWeights(const std::string& path, const std::vector<safetensors::Entry>& entries)
-    : file_(path), mapping_(file_) {
+MappedWeights::MappedWeights(const std::string& path, std::vector<safetensors::Entry> entries)
+    : file_(path), mapping_(file_, kLargePage) {
   static const bool is_faster = has_large_pages();
-  if (!is_faster) return;
-  const auto is_read = [&](std::uint64_t begin) {
-    return std::ranges::any_of(entries, [&](const safetensors::Entry& entry) {
-      return entry.offset < begin + kLargePage && begin < entry.offset + entry.bytes;
-    });
-  };
-  std::uint64_t begin = -reinterpret_cast<std::uintptr_t>(mapping_.data()) % kLargePage;
-  for (; begin + kLargePage <= mapping_.size(); begin += kLargePage) {
-    if (!is_read(begin)) continue;
-    const bool goes_on = !pieces_.empty() && pieces_.back().offset + pieces_.back().bytes == begin;
-    if (!goes_on || pieces_.back().bytes == kMostBytes) pieces_.push_back({begin, 0});
-    pieces_.back().bytes += kLargePage;
+  if (!is_faster || mapping_.size() < kLargePage) return;
+  std::ranges::sort(entries, {}, &safetensors::Entry::offset);
+  std::uint64_t behind = 0;  // where the last piece ends
+  for (const safetensors::Entry& entry : entries) {
+    std::uint64_t begin = std::max(entry.offset / kLargePage * kLargePage, behind);
+    for (; begin < entry.offset + entry.bytes; begin = behind) {
+      const bool goes_on = !pieces_.empty() && begin == behind && pieces_.back().bytes < kMostBytes;
+      if (!goes_on) pieces_.push_back({begin, 0});
+      pieces_.back().bytes += kLargePage;
+      behind = begin + kLargePage;
+    }
   }
 }
 
 /** Whoever reads there meanwhile reads the file or its copy: Linux changes the one for the other in one call. */
 bool MappedWeights::settle() {
   if (pieces_.empty()) return false;
-  const Piece piece = pieces_.front();
+  const auto [offset, bytes] = pieces_.front();
   pieces_.pop_front();
-  void* const copy = large_pages(piece.bytes);
-  if (copy) {
-    file_.read(piece.offset, {static_cast<std::byte*>(copy), piece.bytes});
-    const void* const placed = mremap(copy, piece.bytes, piece.bytes, MREMAP_MAYMOVE | MREMAP_FIXED, at(piece.offset));
-    if (placed != MAP_FAILED) return true;
-    munmap(copy, piece.bytes);
+  LargePages copy(bytes);
+  if (copy.data()) {
+    file_.read(offset, {copy.data(), std::min(bytes, mapping_.size() - offset)});
+    if (copy.move_to(at(offset))) return true;
+    mapping_.restore(file_, offset, bytes);
   }
   pieces_.clear();  // the file's own pages do as well
   return false;
@@ -74,6 +100,7 @@ bool MappedWeights::settle() {
 
 std::vector<std::shared_ptr<std::byte>> WeightMappings::map(const std::string& path,
                                                             const std::vector<safetensors::Entry>& entries) {
+  if (entries.empty()) return {};
   const auto weights = std::make_shared<MappedWeights>(path, entries);
   std::vector<std::shared_ptr<std::byte>> tensors;
   for (const safetensors::Entry& entry : entries) {

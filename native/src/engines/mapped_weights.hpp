@@ -22,7 +22,7 @@ namespace partc::engines {
 class MappedWeights {
  public:
   /** `entries`: the tensors that will be read. Throws a bundle error: there is no such file. */
-  MappedWeights(const std::string& path, const std::vector<safetensors::Entry>& entries);
+  MappedWeights(const std::string& path, std::vector<safetensors::Entry> entries);
 
   std::byte* at(std::uint64_t offset) const { return mapping_.data() + offset; }
   const LocalFile& file() const { return file_; }

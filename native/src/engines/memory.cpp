@@ -10,11 +10,6 @@
 #include "errors.hpp"
 
 namespace partc::engines {
-namespace {
-
-constexpr std::uint64_t kLargePage = 2 << 20;
-
-}  // namespace
 
 /** Every token reads weights from end to end, and the processor's prefetching ends with each page. */
 Pages::Pages(std::uint64_t bytes, Size size) : bytes_(bytes) {

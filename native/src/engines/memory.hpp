@@ -9,6 +9,9 @@ namespace partc::engines {
 /** Bytes that compiled code expects the address of a tensor to be a multiple of: a cache line. */
 inline constexpr std::uint64_t kAlignment = 64;
 
+/** Bytes of a large page, where a processor's small ones have 4 KiB. */
+inline constexpr std::uint64_t kLargePage = 2 << 20;
+
 inline std::uint64_t aligned(std::uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
 /** Zeros at an aligned address; pages that nobody has written to take no memory. */

@@ -5,8 +5,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <utility>
 
 #include "format/complaints.hpp"
@@ -38,14 +40,30 @@ LocalFile::LocalFile(std::string path) : path_(std::move(path)) {
 
 LocalFile::~LocalFile() { close(file_); }
 
-LocalFile::Mapping::Mapping(const LocalFile& file) : size_(file.size_) {
+LocalFile::Mapping::Mapping(const LocalFile& file, std::uint64_t alignment) : size_(file.size_) {
   if (size_ == 0) return;
-  content_ = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file.file_, 0);
-  if (content_ == MAP_FAILED) throw unreadable(file.path_, errno);
+  room_bytes_ = size_ + 2 * alignment;
+  room_ = mmap(nullptr, room_bytes_, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room_ == MAP_FAILED) throw std::bad_alloc();
+  data_ = static_cast<std::byte*>(room_);
+  if (alignment) data_ += -reinterpret_cast<std::uintptr_t>(room_) % alignment;
+  const void* const content = mmap(data_, size_, PROT_READ, MAP_PRIVATE | MAP_FIXED, file.file_, 0);
+  if (content != MAP_FAILED) return;
+  const int error = errno;
+  munmap(room_, room_bytes_);
+  if (error == ENOMEM) throw std::bad_alloc();
+  throw unreadable(file.path_, error);
 }
 
 LocalFile::Mapping::~Mapping() {
-  if (size_) munmap(content_, size_);
+  if (size_) munmap(room_, room_bytes_);
+}
+
+void LocalFile::Mapping::restore(const LocalFile& file, std::uint64_t offset, std::uint64_t bytes) const {
+  const int how = MAP_PRIVATE | MAP_FIXED;
+  const void* const content =
+      mmap(data_ + offset, std::min(bytes, size_ - offset), PROT_READ, how, file.file_, static_cast<off_t>(offset));
+  if (content == MAP_FAILED) throw std::bad_alloc();
 }
 
 void LocalFile::read(std::uint64_t offset, std::span<std::byte> memory) const {

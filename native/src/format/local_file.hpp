@@ -26,17 +26,24 @@ class LocalFile {
   /** Its content in memory, not read: what nobody looks at takes no time. */
   class Mapping {
    public:
-    /** Throws a bundle error: it cannot be mapped. */
-    explicit Mapping(const LocalFile& file);
+    /** Begins at a multiple of `alignment`, 0 or a power of two, up to which the memory behind it is nobody's.
+
+    Throws a bundle error: it cannot be mapped; or bad_alloc.
+    */
+    explicit Mapping(const LocalFile& file, std::uint64_t alignment = 0);
     ~Mapping();
     Mapping(const Mapping&) = delete;
     Mapping& operator=(const Mapping&) = delete;
 
-    std::byte* data() const { return static_cast<std::byte*>(content_); }
+    std::byte* data() const { return data_; }
     std::uint64_t size() const { return size_; }
+    /** Let the file's own bytes be there again from `offset` on, a multiple of a page. */
+    void restore(const LocalFile& file, std::uint64_t offset, std::uint64_t bytes) const;
 
    private:
-    void* content_ = nullptr;
+    void* room_ = nullptr;
+    std::uint64_t room_bytes_ = 0;
+    std::byte* data_ = nullptr;
     std::uint64_t size_;
   };
   /** Calls use(content), which is mapped as long as that takes. */

@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -30,6 +31,7 @@ from partc.runtime.shell.log import LogSettings
 from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting, failure_of
 
 if TYPE_CHECKING:
+    from partc.format.role import Role
     from partc.runtime.client.client import Client
     from partc.runtime.client.text import Tokenizer
 
@@ -107,6 +109,7 @@ def start_local(build_dir: Path, settings: LocalSettings) -> LocalRing:
     folder without a device is a ring of none.
 
     Raises:
+        BundleError: not a build, where runners are to be kept on cores of their own.
         RunError: a runner cannot be started, or there is no such device.
     """
     ring = LocalRing(build_dir, settings)
@@ -136,6 +139,13 @@ class LocalRing:
         self.runners: dict[str, Runner] = {}
         """Device → what runs it."""
 
+    @cached_property
+    def _role(self) -> Role:
+        """That of the source."""
+        from partc.format.role import source_role
+
+        return source_role(self._build)
+
     @property
     def pids(self) -> dict[str, int]:
         """Device → process id."""
@@ -144,9 +154,7 @@ class LocalRing:
     @property
     def source(self) -> str:
         """HOST:PORT of the device where requests enter."""
-        from partc.format.role import source_role
-
-        return self.addresses[source_role(self._build).source]
+        return self.addresses[self._role.source]
 
     def __enter__(self) -> Self:
         return self
@@ -187,8 +195,6 @@ class LocalRing:
     def wait(self, ready_s: float = READY_S) -> None:
         """Wait until the ring stands; raises as `launch_local`."""
         end = time.monotonic() + ready_s
-        if not self._settings.measure:
-            self._load_client()
         self._listen = {
             name: str(told["listening"]) for name, told in self._await_lines("listening", end).items()
         }
@@ -199,13 +205,12 @@ class LocalRing:
         self._await_lines("ready", end)
         self._keeper.watch(greeting)
 
-    def _load_client(self) -> None:
+    def load_client(self) -> None:
         """Have at hand what a client needs, while the runners load: its packages, and the tokenizer if there is one."""
-        from partc.format.role import source_role
         from partc.runtime.client.client import Client  # noqa: F401
         from partc.runtime.client.text import Tokenizer
 
-        self._tokenizer = Tokenizer(self._build / "devices" / source_role(self._build).device)
+        self._tokenizer = Tokenizer(self._build / "devices" / self._role.device)
         with contextlib.suppress(RunError):  # said where somebody has use for it
             self._tokenizer.load()
 
@@ -267,9 +272,9 @@ class LocalRing:
 
     def _shared_cores(self) -> Mapping[str, set[int]]:
         """Device → cores on which its runner may compute, if there are enough for all."""
-        from partc.format.role import load_role, source_role
+        from partc.format.role import load_role
 
-        ring = source_role(self._build).ring
+        ring = self._role.ring
         roles = [load_role(self._build / "devices" / name) for name in ring]
         cores = shared_out([role.engine.threads for role in roles])
         return dict(zip(ring, cores or (), strict=False))

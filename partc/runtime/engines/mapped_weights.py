@@ -14,9 +14,10 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
+from errno import ENOMEM
 from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Any
 
 import numpy as np
 
@@ -28,13 +29,16 @@ from partc.format.safetensors import Entry
 from partc.runtime.engines.memory import aligned_zeros
 
 _LARGE_PAGE = 2 << 20
+"""Bytes of a large page, where a processor's small ones have 4 KiB."""
 _MOST_BYTES = 16 << 20
 """Of a piece: Linux counts those that are mapped."""
-_ADVICE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
-_MAY_MOVE, _FIXED = 1, 2
+_ADVICE = Path("/sys/kernel/mm/transparent_hugepage")
+_MAY_MOVE, _MOVE_FIXED = 1, 2
 """Of mremap(2)."""
-_NO_RESERVE = 0x4000
-"""Of mmap(2), where Python has no name for it."""
+_MAP_FIXED, _NO_RESERVE = 0x10, 0x4000
+"""Of mmap(2), where Python has no names for them."""
+_NOBODYS = 0
+"""Rights of memory that is only kept free."""
 _FAILED = ctypes.c_void_p(-1).value
 
 
@@ -50,15 +54,23 @@ class WeightMappings:
 
         Raises:
             BundleError: the file cannot be read.
+            MemoryError: there is no room for it.
         """
         if not entries:
             return []
         try:
-            weights = _MappedWeights(path, entries)
+            with path.open("rb", buffering=0) as file:
+                if not _can_place():
+                    memory: Any = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                else:
+                    weights = _MappedWeights(path, os.dup(file.fileno()), entries)
+                    self._unsettled.append(weakref.ref(weights))
+                    memory = weights.memory()
+                return [_tensor(memory, entry, path, file.fileno()) for entry in entries]
         except OSError as error:
+            if error.errno == ENOMEM:
+                raise MemoryError from None
             raise unreadable(path, error) from None
-        self._unsettled.append(weakref.ref(weights))
-        return [weights.tensor(entry) for entry in entries]
 
     def settle(self) -> bool:
         """Put a piece of one of them into large pages, which takes milliseconds; whether there may be another.
@@ -74,33 +86,29 @@ class WeightMappings:
         return False
 
 
-class _MappedWeights(mmap.mmap):
-    """A file of weights at an address that stays its own, as long as an array lies there."""
+class _MappedWeights:
+    """A file of weights at an address that stays its own, a multiple of a large page."""
 
-    def __new__(cls, path: Path, entries: Sequence[Entry]) -> Self:
-        """Map the file; raises OSError where it cannot be read."""
-        with path.open("rb") as file:
-            # A private mapping: arrays count as writeable, and the file stays as it is.
-            return super().__new__(cls, file.fileno(), 0, access=mmap.ACCESS_COPY)
-
-    def __init__(self, path: Path, entries: Sequence[Entry]) -> None:
-        """`entries`: the tensors that will be read."""
-        self._path = path
-        self._file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        weakref.finalize(self, os.close, self._file).atexit = False
-        self._address = int(np.frombuffer(self, np.uint8).ctypes.data)
-        self._pieces = deque(self._pieces_of(entries) if _can_place() else ())
+    def __init__(self, path: Path, file: int, entries: Sequence[Entry]) -> None:
+        """Take over the descriptor and map it; `entries` are the tensors that will be read. Raises OSError."""
+        self._path, self._file = path, file
+        weakref.finalize(self, os.close, file).atexit = False
+        self._size = os.fstat(file).st_size
+        room = self._size + 2 * _LARGE_PAGE  # up to where the last large page may reach
+        start = _call(
+            "mmap", None, room, _NOBODYS, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE, -1, 0
+        )
+        weakref.finalize(self, _system().munmap, start, room).atexit = False
+        self._address = start + -start % _LARGE_PAGE
+        self._put_file(0, self._size)
+        self._pieces = deque(_pieces_of(entries) if self._size >= _LARGE_PAGE else ())
         """Offsets and bytes of those that lie in pages of the file."""
 
-    def tensor(self, entry: Entry) -> Array:
-        """A tensor where it lies, or a copy at an aligned address."""
-        kind = BY_SHORT[entry.dtype].held
-        array = np.frombuffer(self, kind, math.prod(entry.shape), entry.offset).reshape(entry.shape)
-        if entry.offset % ALIGNMENT == 0:
-            return array
-        copy = aligned_zeros(entry.shape, kind)
-        copy[...] = array
-        return copy
+    def memory(self) -> Any:
+        """The bytes of the file, which keep this alive."""
+        memory: Any = (ctypes.c_char * self._size).from_address(self._address)
+        memory.owner = self
+        return memory
 
     def settle(self) -> bool:
         """Put the next piece into large pages; False where there is none, or no memory for it.
@@ -112,72 +120,105 @@ class _MappedWeights(mmap.mmap):
         offset, size = self._pieces.popleft()
         copy = _large_pages(size)
         if copy is not None:
-            self._fill(copy, offset, size)
-            if _system().mremap(copy, size, size, _MAY_MOVE | _FIXED, self._address + offset) != _FAILED:
+            try:
+                memory = memoryview((ctypes.c_char * size).from_address(copy)).cast("B")
+                _read(self._path, self._file, memory[: self._size - offset], offset)
+                _call("mremap", copy, size, size, _MAY_MOVE | _MOVE_FIXED, self._address + offset)
                 return True
-            _system().munmap(copy, size)
+            except OSError:
+                _system().munmap(copy, size)
+                self._put_file(offset, min(size, self._size - offset))  # it may have made room for the copy
+            except BundleError:
+                _system().munmap(copy, size)
+                raise
         self._pieces.clear()  # the file's own pages do as well
         return False
 
-    def _pieces_of(self, entries: Sequence[Entry]) -> Iterator[tuple[int, int]]:
-        """Where large pages can be, of what is read: what lies before the first of them, or behind the last, stays."""
-        begins = range(-self._address % _LARGE_PAGE, len(self) - _LARGE_PAGE + 1, _LARGE_PAGE)
-        pages = [begin for begin in begins if any(_touches(entry, begin) for entry in entries)]
-        start = end = -1
-        for begin in pages:
+    def _put_file(self, offset: int, size: int) -> None:
+        """Let the file's own bytes be at their place."""
+        how = mmap.MAP_PRIVATE | _MAP_FIXED
+        _call("mmap", self._address + offset, size, mmap.PROT_READ, how, self._file, offset)
+
+
+def _tensor(memory: Any, entry: Entry, path: Path, file: int) -> Array:
+    """A tensor where it lies, or a copy at an aligned address."""
+    kind = BY_SHORT[entry.dtype].held
+    if entry.offset % ALIGNMENT:
+        copy = aligned_zeros(entry.shape, kind)
+        _read(path, file, copy.reshape(-1).view(np.uint8).data, entry.offset)
+        return copy
+    return np.frombuffer(memory, kind, math.prod(entry.shape), entry.offset).reshape(entry.shape)
+
+
+def _pieces_of(entries: Sequence[Entry]) -> Iterator[tuple[int, int]]:
+    """Offsets and bytes of the large pages that hold something of a tensor, side by side where they are; O(bytes)."""
+    start = end = 0
+    for entry in sorted(entries, key=lambda entry: entry.offset):
+        for begin in range(
+            max(entry.offset // _LARGE_PAGE * _LARGE_PAGE, end), entry.offset + entry.bytes, _LARGE_PAGE
+        ):
             if begin != end or end - start == _MOST_BYTES:
                 if end > start:
                     yield start, end - start
                 start = begin
             end = begin + _LARGE_PAGE
-        if end > start:
-            yield start, end - start
-
-    def _fill(self, address: int, offset: int, size: int) -> None:
-        memory = memoryview((ctypes.c_char * size).from_address(address)).cast("B")
-        while memory:
-            try:
-                count = os.preadv(self._file, [memory], offset)
-            except OSError as error:
-                raise unreadable(self._path, error) from None
-            if not count:
-                message = "the file is shorter than its header says"
-                raise BundleError(message, where=str(self._path), hint=RECOMPILE)
-            memory, offset = memory[count:], offset + count
+    if end > start:
+        yield start, end - start
 
 
-def _touches(entry: Entry, begin: int) -> bool:
-    """Whether a part of a tensor lies in the large page at this offset."""
-    return entry.offset < begin + _LARGE_PAGE and begin < entry.offset + entry.bytes
+def _read(path: Path, file: int, memory: memoryview, offset: int) -> None:
+    """Fill memory from a place in a file. Linux reads 2 GiB at a time at most."""
+    while memory:
+        try:
+            count = os.preadv(file, [memory], offset)
+        except OSError as error:
+            raise unreadable(path, error) from None
+        if not count:
+            raise BundleError("the file is shorter than its header says", where=str(path), hint=RECOMPILE)
+        memory, offset = memory[count:], offset + count
 
 
 def _large_pages(size: int) -> int | None:
     """The address of memory that begins with a large page, a multiple of their size; None: there is no memory."""
-    system, taken = _system(), size + _LARGE_PAGE
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NO_RESERVE
-    pages: int = system.mmap(None, taken, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
-    if pages == _FAILED:
+    try:
+        pages = _call("mmap", None, size + _LARGE_PAGE, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+    except OSError:
         return None
     before = -pages % _LARGE_PAGE
     if before:
-        system.munmap(pages, before)
-    system.munmap(pages + before + size, _LARGE_PAGE - before)
-    system.madvise(pages + before, size, mmap.MADV_HUGEPAGE)
+        _system().munmap(pages, before)
+    _system().munmap(pages + before + size, _LARGE_PAGE - before)
+    _system().madvise(pages + before, size, mmap.MADV_HUGEPAGE)
     return pages + before
 
 
 @cache
 def _can_place() -> bool:
-    """Whether this is Linux, and gives large pages to who asks for them."""
-    try:
-        return "[never]" not in _ADVICE.read_text() and hasattr(ctypes.CDLL(None), "mremap")
-    except OSError:
+    """Whether this is Linux, and gives large pages of 2 MiB to who asks for them; where it does not say so, we ask."""
+    if not hasattr(mmap, "MADV_HUGEPAGE") or not hasattr(ctypes.CDLL(None), "mremap"):
         return False
+    try:
+        said, size = ((_ADVICE / name).read_text() for name in ("enabled", "hpage_pmd_size"))
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+    return "[never]" not in said and int(size) == _LARGE_PAGE
+
+
+def _call(name: str, *arguments: int | None) -> int:
+    """The address that a function of the system gives; raises OSError where it fails."""
+    found: int = getattr(_system(), name)(*arguments)
+    if found == _FAILED:
+        error = ctypes.get_errno()
+        raise OSError(error, os.strerror(error))
+    return found
 
 
 @cache
 def _system() -> ctypes.CDLL:
-    system = ctypes.CDLL(None)
+    system = ctypes.CDLL(None, use_errno=True)
     address, size, number = ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int
     system.mmap.argtypes = [address, size, number, number, number, ctypes.c_long]
     system.mremap.argtypes = [address, size, size, number, address]

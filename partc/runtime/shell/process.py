@@ -60,8 +60,8 @@ class RunnerProcess:
         came = os.read(self.output.fileno(), 65536)
         *lines, self.pending = (self.pending + came).split(b"\n")
         for line in lines:
-            if b'"error"' in line:
-                from partc.runtime.shell.last_words import read_last_words  # with numpy, which takes its time
+            if b'"error"' in line:  # as `last_words` writes it, which brings numpy along
+                from partc.runtime.shell.last_words import read_last_words
 
                 self.last_words = read_last_words(line) or self.last_words
         return [told for line in lines if (told := _told(line)) is not None] if came else None

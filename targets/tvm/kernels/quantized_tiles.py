@@ -33,7 +33,7 @@ from targets.tvm.kernels.instructions import InstructionSet, Tile
 from targets.tvm.kernels.script import Buffer, Expr, registers, store
 from targets.tvm.quantized import UNIT4, WORDS, row_words
 
-_TILE_ROWS = 0.6
+_TILE_COST = 0.6
 """What a tile costs beside its rows, in rows: weights and sums are loaded once for all of them."""
 _HALF4 = 72
 """Words of one of the two blocks of a panel of 4 bits, its scales among them."""
@@ -135,7 +135,7 @@ class Format:
 
 def _rows_of_tile(many: int, most: int) -> int:
     """Rows of a tile with which so many take the least time: the last tile computes some of them again."""
-    return min(range(1, most + 1), key=lambda rows: (math.ceil(many / rows) * (rows + _TILE_ROWS), -rows))
+    return min(range(1, most + 1), key=lambda rows: (math.ceil(many / rows) * (rows + _TILE_COST), -rows))
 
 
 @dataclass(frozen=True)
@@ -330,19 +330,20 @@ def _add_block(
     """
     at, how, rows = block * UNIT4, f.isa.sums4, range(f.tile.rows)
     vectors = [(number, p, v) for number, p in enumerate(panels) for v in f.vectors]
-    partial = registers((len(rows), len(panels) * LANES * how.many), how.dtype)
+    # A buffer for all rows might be too large for LLVM to keep it in registers.
+    partial = [registers((len(panels) * LANES * how.many,), how.dtype) for _ in rows]
 
-    def place(r: int, number: int, v: int) -> list[Expr]:
-        return [r, T.ramp((number * LANES + v) * how.many, 1, f.isa.lanes * how.many)]
+    def place(number: int, v: int) -> Expr:
+        return T.ramp((number * LANES + v) * how.many, 1, f.isa.lanes * how.many)
 
     def start(r: int) -> Expr:
         return f.all(x[row(r), at + WORDS + 1])
 
     for i, r, (number, p, v) in itertools.product(range(WORDS), rows, vectors):
-        before = partial[*place(r, number, v)] if i else how.begin(start(r))
-        store(partial, place(r, number, v), how.add(before, weights(i, p, v), x, row(r), at, i))
+        before = partial[r][place(number, v)] if i else how.begin(start(r))
+        store(partial[r], [place(number, v)], how.add(before, weights(i, p, v), x, row(r), at, i))
     for r, (number, p, v) in itertools.product(rows, vectors):
-        found = f.float32(how.end(partial[*place(r, number, v)], start(r)))
+        found = f.float32(how.end(partial[r][place(number, v)], start(r)))
         own = f.all(T.reinterpret("float32", x[row(r), at + WORDS]))
         total = [r, p, f.lanes(v)]
         store(sums, total, sums[*total] + found * (scales(p, v) * own))

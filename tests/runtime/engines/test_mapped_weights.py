@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import threading
+from errno import ENOMEM
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from partc.errors import BundleError
 from partc.format.dtypes import Array
 from partc.format.safetensors import Entry, Header
+from partc.runtime.engines import mapped_weights
 from partc.runtime.engines.mapped_weights import WeightMappings, _can_place
 
 PAGE = 2 << 20
@@ -67,7 +69,7 @@ def test_a_file_is_mapped_and_moves_into_large_pages_at_the_same_addresses(tmp_p
         pieces += 1
     assert pieces >= 2
     assert [tensor.ctypes.data for tensor in tensors] == before
-    assert large_bytes(tensors[0]) >= 8 * PAGE
+    assert large_bytes(tensors[0]) >= (9 + 3 + 1) * PAGE, "all of the file, up to its end"
     for tensor, array in zip(tensors, arrays.values(), strict=True):
         np.testing.assert_array_equal(tensor, array)
 
@@ -112,6 +114,30 @@ def test_any_tensors_of_any_file_are_its_bytes(
             assert tensor.tobytes() == arrays[entry.name].tobytes()
         while mappings.settle():
             pass
+
+
+@needs_large_pages
+@pytest.mark.parametrize("refused", ["mmap", "mremap"])
+def test_without_memory_for_copies_the_file_stays_where_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refused: str
+) -> None:
+    """A call that puts memory in the place of other memory may fail when that is gone already."""
+    arrays = drawn(20 * PAGE)
+    mappings = WeightMappings()
+    (tensor,) = mappings.map(tmp_path / "w", write(tmp_path / "w", arrays))
+    call = mapped_weights._call
+
+    def refuse(name: str, *arguments: int | None) -> int:
+        if name != refused or arguments[0] == tensor.ctypes.data // PAGE * PAGE:  # but for the file itself
+            return call(name, *arguments)
+        if refused == "mremap":
+            mapped_weights._system().munmap(arguments[-1], arguments[1])
+        raise OSError(ENOMEM, "refused")
+
+    monkeypatch.setattr(mapped_weights, "_call", refuse)
+    assert not mappings.settle()
+    assert large_bytes(tensor) == 0
+    np.testing.assert_array_equal(tensor, arrays["w0"])
 
 
 @needs_large_pages
