@@ -21,7 +21,7 @@ reading            JSON into structs, with errors that name file and key
 role               one device's view of a build and a placement
 kernel_plan, kernel_plan_rules    the kernels of a compiled library in the order of a step: kernels.json; its reader
 gpu_code           the code of GPUs beside a plan: names of files, the digest that ties both together
-names              the names of those files, and the folders of devices
+names              names of files in a device's folder that several rooms know; the folders of a build
 files              the files of a folder, held against their digests
 readings, status   readings of sensors and limits; what devices and a ring say of themselves
 capabilities, logs    what a ring can do, and why not; the events of a log

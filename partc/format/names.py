@@ -1,4 +1,4 @@
-"""Names of the files of a build, and the folders of its devices; nothing is read.
+"""Names of files in the folder of a device that several rooms know, and the folders of a build; nothing is read.
 
 ```
 BUILD/devices/NAME/build.json, placement.json, placements/, partc-runner, keys/, preprocessor/
