@@ -81,7 +81,7 @@ class IkGguf(Gguf):
         if not plain.exists():
             plain.parent.mkdir(exist_ok=True)
             _python("tests.bench.speed.gguf_file", str(checkpoint(cell.place)), str(plain))
-        _python("ik_llama_cpp.quantize", str(plain), str(self.path(cell)), self.types[cell.kind])
+        _python("ik_llama_cpp.quantize", "quantize", str(plain), str(self.path(cell)), self.types[cell.kind])
 
 
 @dataclass(frozen=True)
