@@ -88,7 +88,7 @@ def _panels4(data: Array, scale: Array) -> Array:
 
 def _words4(pairs: Array) -> Array:
     """Pairs u8[N, blocks, 16], k even in the low half, as i32[N, blocks, 4]: k and k + 4 share a byte."""
-    words = pairs.view("<u4")  # weights 0 1 2 3 4 5 6 7, from the lowest bits
+    words = np.ascontiguousarray(pairs).view("<u4")  # weights 0 1 2 3 4 5 6 7, from the lowest bits
     words = _swapped(words, 0x0000FF00, 8)  # 0 1 4 5 2 3 6 7
     words = _swapped(words, 0x00F000F0, 4)  # 0 4 1 5 2 6 3 7
     return words.view("<i4")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from partc.ir.panels import BLOCK, LANES, panels, panels_shape, rows_of_group, scales_of
+from partc.ir.panels import BLOCK, LANES, panels, panels_of, panels_shape, rows_of_group, scales_of
 from partc.ir.weight_formats import format_of, quantize, scales
 
 Floats = npt.NDArray[np.float32]
@@ -77,3 +77,14 @@ def test_all_scales_are_found(how: tuple[int, int]) -> None:
     matrix = np.random.default_rng(1).standard_normal((64, 256), dtype=np.float32)
     expected = np.unique(scales(matrix, *how))
     np.testing.assert_array_equal(np.unique(scales_of(panels(matrix, *how))).astype(np.float32), expected)
+
+
+@pytest.mark.parametrize("how", FORMATS)
+def test_data_that_others_stored_may_lie_in_any_order(rng: np.random.Generator, how: tuple[int, int]) -> None:
+    """GPTQ has its integers in columns: what is unpacked of them is a view of another order."""
+    bits, block = how
+    matrix = rng.standard_normal((70, 512), dtype=np.float32)
+    data, scale = format_of(bits).quantize_with_scales(matrix, block)
+    turned = np.asfortranarray(data), np.asfortranarray(scale)
+    assert not turned[0].flags.c_contiguous
+    assert panels_of(*turned, bits).tobytes() == panels(matrix, bits, block).tobytes()
