@@ -54,7 +54,7 @@ def test_a_mistake_leaves_no_runner(
     assert run(["run", "build", *words]) == code
     shown = capsys.readouterr()
     assert said in shown.err
-    assert "runner" not in shown.err
+    assert "the runner of" not in shown.err
     assert shown.out == ""
     assert children() == before
 
