@@ -41,7 +41,7 @@ def planned_lines(module: Module, devices: DevicesConfig) -> list[str]:
 
 
 def _drafts_line(module: Module, facts: Facts) -> list[str]:
-    """What guessed tokens bring; nothing where none are guessed."""
+    """A line about the gain of guessed tokens; none where none are guessed."""
     from partc.planner.explain.drafted import drafted_text, pace_of
     from partc.planner.model.problem_json import read_problem
 

@@ -239,7 +239,7 @@ def _new_tokens(model: Model, asked: int | None) -> int:
 def _starting(
     build: Path, connect: str | None, settings: LocalSettings
 ) -> Iterator[Callable[[], AbstractContextManager[Client]]]:
-    """What connects to the devices: to running ones, or to local processes, which load in the block and end with it."""
+    """A way to the devices: to running ones, or to local processes, which load in the block and end with it."""
     if connect is not None:
         from partc.runtime.client.reach import reach_ring
 

@@ -259,7 +259,7 @@ class _Rounded(NamedTuple):
     in_steps: Floats
     """The elements, in steps [block, n]: none is larger than 8."""
     values: Floats
-    """What is stored of each, 0 … 15 [block, n]."""
+    """The number that is stored of each, 0 … 15 [block, n]."""
     steps: Floats
     """The step of each block [n]."""
 

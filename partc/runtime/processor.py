@@ -23,12 +23,12 @@ def processor_features() -> frozenset[str]:
 
 
 def processor_vendor() -> str:
-    """Who made the first processor, `GenuineIntel` for instance; empty where Linux does not say it."""
+    """The maker of the first processor, `GenuineIntel` for instance; empty where Linux does not say it."""
     return _cpuinfo("vendor_id").strip()
 
 
 def _cpuinfo(key: str) -> str:
-    """What /proc/cpuinfo has under a key, of the first processor."""
+    """The text in /proc/cpuinfo under a key, of the first processor."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

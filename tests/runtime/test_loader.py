@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from partc.errors import BundleError, RunError
 from partc.format.build import FileEntry
+from partc.format.role import Role
 from partc.runtime.core.commands import Load
 from partc.runtime.core.events import Loaded, LoadFailed
 from partc.runtime.shell.loader import Loader, Outcome
@@ -52,19 +55,26 @@ def outcome(loader: Loader) -> Outcome:
     return found
 
 
-def test_a_beginning_that_the_memory_is_too_small_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine: Any = Engine("p1", MemoryError())
-    monkeypatch.setattr("partc.runtime.shell.loader.make_engine", lambda *_: engine)
+@contextmanager
+def loading(engine: Engine, role: Role, folder: Path) -> Iterator[Loader]:
+    """A loader that has begun with this engine, and ends with the block; its files are not looked at."""
+    with patch("partc.runtime.shell.loader.make_engine", lambda *_: engine):
+        loader = Loader(role.changed(files={"": FileEntry("", 0)}), folder, is_checked=True)
+        loader.begin()
+        try:
+            yield loader
+        finally:
+            loader.end()
+
+
+def test_a_beginning_that_the_memory_is_too_small_for(tmp_path: Path) -> None:
+    engine = Engine("p1", MemoryError())
     role = roles_of(chain("a p0, b p1, c p2"))["b"]
-    loader = Loader(role.changed(files={"": FileEntry("", 0)}), tmp_path, is_checked=True)
-    loader.begin()
-    try:
-        with pytest.raises(RunError, match="there is not enough memory"):
-            outcome(loader)
-    finally:
-        loader.end()
+    with (
+        loading(engine, role, tmp_path) as loader,
+        pytest.raises(RunError, match="there is not enough memory"),
+    ):
+        outcome(loader)
 
 
 @pytest.mark.parametrize(
@@ -72,37 +82,24 @@ def test_a_beginning_that_the_memory_is_too_small_for(
     [(BundleError("damaged"), "damaged"), (MemoryError(), "there is not enough memory")],
 )
 def test_a_job_that_fails_leaves_nothing_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, message: str
+    tmp_path: Path, error: BaseException, message: str
 ) -> None:
-    engine: Any = Engine("p3", error)
-    monkeypatch.setattr("partc.runtime.shell.loader.make_engine", lambda *_: engine)
+    engine = Engine("p3", error)
     role = roles_of(chain("a p0, b p1, c p2 p3"), others=[chain("a p0, b p1 p2 p3")])["b"]
-    loader = Loader(role.changed(files={"": FileEntry("", 0)}), tmp_path, is_checked=True)
-    loader.begin()
-    try:
+    with loading(engine, role, tmp_path) as loader:
         assert outcome(loader) == Loaded()
         loader.add(Load(1, ("p2", "p3")))
         failed = outcome(loader)
         assert isinstance(failed, LoadFailed)
         assert failed.error.message == message
         assert engine.loaded == {"p1"}
-    finally:
-        loader.end()
 
 
-def test_the_engine_settles_while_there_is_no_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_engine_settles_while_there_is_no_job(tmp_path: Path) -> None:
     """A sub-module that is wanted meanwhile waits for one piece, and not for all of them; the rest comes after it."""
-    engine: Any = Engine("", RuntimeError(), pieces=200)
-    monkeypatch.setattr("partc.runtime.shell.loader.make_engine", lambda *_: engine)
+    engine = Engine("", RuntimeError(), pieces=200)
     role = roles_of(chain("a p0, b p1, c p2"))["b"]
-    files = {
-        file: FileEntry("", 0)
-        for module in role.submodules.values()
-        for file in (module.file, *module.weights)
-    }
-    loader = Loader(role.changed(files=files), tmp_path, is_checked=True)
-    loader.begin()
-    try:
+    with loading(engine, role, tmp_path) as loader:
         assert outcome(loader) == Loaded()
         assert engine.settles.wait(10.0)
         loader.add(Load(1, ("p1",)))
@@ -115,16 +112,11 @@ def test_the_engine_settles_while_there_is_no_job(tmp_path: Path, monkeypatch: p
         assert engine.did.index("p1") < engine.did.index("piece")
         assert "piece" in engine.did[engine.did.index("p1", engine.did.index("piece")) :]
         assert not loader.is_busy
-    finally:
-        loader.end()
 
 
-def test_a_loader_that_settles_ends_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine: Any = Engine("", RuntimeError(), pieces=100_000)
-    monkeypatch.setattr("partc.runtime.shell.loader.make_engine", lambda *_: engine)
+def test_a_loader_that_settles_ends_at_once(tmp_path: Path) -> None:
+    engine = Engine("", RuntimeError(), pieces=100_000)
     role = roles_of(chain("a p0, b p1, c p2"))["b"]
-    loader = Loader(role.changed(files={"": FileEntry("", 0)}), tmp_path, is_checked=True)
-    loader.begin()
-    assert engine.settles.wait(10.0)
-    loader.end()
+    with loading(engine, role, tmp_path):
+        assert engine.settles.wait(10.0)
     assert engine.pieces > 0

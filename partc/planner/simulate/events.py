@@ -358,7 +358,7 @@ class Simulator:
 
 
 def _queue(device: _Device, execution: _Execution | None) -> None:
-    """What can go on has its turn later; None: nothing can."""
+    """Let a step that can go on have its turn later; None: there is none."""
     if execution is not None:
         heapq.heappush(device.ready, execution)
 

@@ -31,12 +31,12 @@ from partc.runtime.engines.memory import aligned_zeros
 _LARGE_PAGE = 2 << 20
 """Bytes of a large page, where a processor's small ones have 4 KiB."""
 _MOST_BYTES = 16 << 20
-"""Of a piece: Linux counts those that are mapped."""
+"""The largest piece, bytes: Linux counts those that are mapped."""
 _ADVICE = Path("/sys/kernel/mm/transparent_hugepage")
 _MAY_MOVE, _MOVE_FIXED = 1, 2
-"""Of mremap(2)."""
+"""Flags of mremap(2)."""
 _MAP_FIXED, _NO_RESERVE = 0x10, 0x4000
-"""Of mmap(2), where Python has no names for them."""
+"""Flags of mmap(2) that Python has no names for."""
 _NOBODYS = 0
 """Rights of memory that is only kept free."""
 _FAILED = ctypes.c_void_p(-1).value

@@ -34,9 +34,7 @@ from targets.tvm.kernels.script import Buffer, Expr, registers, store
 from targets.tvm.quantized import UNIT4, WORDS, row_words
 
 _TILE_COST = 0.6
-"""What a tile costs beside its rows, in rows: weights and sums are loaded once for all of them."""
-_HALF4 = 72
-"""Words of one of the two blocks of a panel of 4 bits, its scales among them."""
+"""The cost of a tile beside its rows, in rows: weights and sums are loaded once for all of them."""
 _AHEAD8 = 4
 """Blocks of 8 bits from what is read to what is asked for: as many bytes as a step of 4 bits."""
 PANELS4 = 4
@@ -208,9 +206,9 @@ class _Packed4:
             return _scales(f, w, self.group, step, p, half, v)
 
         if f.isa.asks_ahead:
-            after = T.min(step + 1, f.w_type[0][1] - 1)
-            for word in range(0, _HALF4, LANES):
-                _ask_for(w[self.group, after, p, half * _HALF4 + word])
+            _, steps, _, words = f.w_type[0]
+            for word in range(0, words // 2, LANES):
+                _ask_for(w[self.group, T.min(step + 1, steps - 1), p, half * (words // 2) + word])
         _add_block(f, sums, [p], weights, scales, self.x, row, step * 2 + half)
 
 
