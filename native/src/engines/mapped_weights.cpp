@@ -1,6 +1,5 @@
 #include "engines/mapped_weights.hpp"
 
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,8 +7,10 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <optional>
 
 #include "engines/memory.hpp"
+#include "errors.hpp"
 
 namespace partc::engines {
 namespace {
@@ -30,39 +31,14 @@ bool has_large_pages() {
          (size.empty() || std::strtoull(size.c_str(), nullptr, 10) == kLargePage);
 }
 
-/** Memory that begins with a large page, of a multiple of their size. */
-class LargePages {
- public:
-  explicit LargePages(std::uint64_t bytes) : bytes_(bytes) {
-    const std::uint64_t taken = bytes + kLargePage;
-    void* const pages =
-        mmap(nullptr, taken, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (pages == MAP_FAILED) return;
-    const std::uint64_t before = -reinterpret_cast<std::uintptr_t>(pages) % kLargePage;
-    data_ = static_cast<std::byte*>(pages) + before;
-    if (before) munmap(pages, before);
-    munmap(data_ + bytes, kLargePage - before);
-    madvise(data_, bytes, MADV_HUGEPAGE);
+/** None: there is no memory. */
+std::optional<Pages> large_pages(std::uint64_t bytes) {
+  try {
+    return Pages(bytes, Pages::Size::large);
+  } catch (const Error&) {
+    return {};
   }
-  ~LargePages() {
-    if (data_) munmap(data_, bytes_);
-  }
-  LargePages(const LargePages&) = delete;
-  LargePages& operator=(const LargePages&) = delete;
-
-  /** Null: there is no memory. */
-  std::byte* data() const { return data_; }
-  /** Let it be at another address, in the place of what was there; false: that failed, and nothing may be there. */
-  bool move_to(std::byte* place) {
-    if (mremap(data_, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) return false;
-    data_ = nullptr;
-    return true;
-  }
-
- private:
-  std::byte* data_ = nullptr;
-  std::uint64_t bytes_;
-};
+}
 
 }  // namespace
 
@@ -88,10 +64,9 @@ bool MappedWeights::settle() {
   if (pieces_.empty()) return false;
   const auto [offset, bytes] = pieces_.front();
   pieces_.pop_front();
-  LargePages copy(bytes);
-  if (copy.data()) {
-    file_.read(offset, {copy.data(), std::min(bytes, mapping_.size() - offset)});
-    if (copy.move_to(at(offset))) return true;
+  if (std::optional<Pages> copy = large_pages(bytes)) {
+    file_.read(offset, {copy->data(), std::min(bytes, mapping_.size() - offset)});
+    if (copy->move_to(at(offset))) return true;
     mapping_.restore(file_, offset, bytes);
   }
   pieces_.clear();  // the file's own pages do as well

@@ -41,6 +41,18 @@ Pages::~Pages() {
   if (mapping_) munmap(mapping_, mapped_);
 }
 
+bool Pages::move_to(std::byte* place) {
+  if (mremap(data_, bytes_, bytes_, MREMAP_MAYMOVE | MREMAP_FIXED, place) == MAP_FAILED) return false;
+  std::byte* const first = static_cast<std::byte*>(mapping_);
+  const std::uint64_t before = static_cast<std::uint64_t>(data_ - first);
+  if (before) munmap(first, before);
+  if (before + bytes_ < mapped_) munmap(data_ + bytes_, mapped_ - before - bytes_);
+  mapping_ = nullptr;  // nothing of it is left to unmap
+  data_ = nullptr;
+  mapped_ = bytes_ = 0;
+  return true;
+}
+
 void Pages::clear() {
   if (madvise(mapping_, mapped_, MADV_DONTNEED)) std::memset(data_, 0, bytes_);
 }

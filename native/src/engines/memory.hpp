@@ -30,6 +30,9 @@ class Pages {
   std::uint64_t bytes() const { return bytes_; }
   /** Zeros again; what was written to takes no memory any more. */
   void clear();
+  /** Let large pages, a multiple of their size, be at another address, in the place of what was there; then these are
+  none. False: that failed, and nothing may be there. */
+  bool move_to(std::byte* place);
 
  private:
   void* mapping_ = nullptr;
