@@ -37,6 +37,7 @@ from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact, Target
 from partc.planner.model.patience_figures import placement_figures
 from partc.planner.model.stages import devices_in, part_name, pieces_of
+from partc.runtime.core.step import MOST_GUESSED
 
 PROMPT_CHUNK = 64
 """Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be nearly as fast as with
@@ -208,6 +209,7 @@ def _model(info: ModelInfo, parts: Sequence[EmittedPart]) -> Model:
         prefix_reuse=_prefix_reuse(parts),
         drafts=info.drafts and _can_be_taken_back(parts),
         step_requests=_step_requests(parts, info),
+        step_tokens=_step_tokens(parts, info),
     )
 
 
@@ -283,6 +285,18 @@ def _step_requests(parts: Sequence[EmittedPart], info: ModelInfo) -> int:
         return 1
     together = [_most_rows(item) for item in parts if item.artifact.engine.kind == "plan"]
     return min(info.max_requests, *together) if together else 1
+
+
+def _step_tokens(parts: Sequence[EmittedPart], info: ModelInfo) -> tuple[tuple[int, int], ...]:
+    """The numbers of tokens of a step that all devices with code for several have, each with its cost."""
+    if not info.drafts or not info.has_states or not _can_be_taken_back(parts) or _keeps(parts):
+        return ()
+    together = [item.artifact.token_costs for item in parts if item.artifact.token_costs]
+    common = set[int].intersection(*map(set, together)) if together else set[int]()
+    sizes = [tokens for tokens in sorted(common) if 1 < tokens <= 1 + MOST_GUESSED]
+    return tuple(
+        [(tokens, round(1000 * max(costs[tokens] / costs[1] for costs in together))) for tokens in sizes]
+    )
 
 
 def _most_rows(item: EmittedPart) -> int:

@@ -180,6 +180,19 @@ class Model(Data, frozen=True):
     step_requests: Positive = 1
     """Requests of one sequence each whose tokens one step may compute, so that weights are read once for all of them;
     1: every request has steps of its own."""
+    step_tokens: tuple[tuple[Positive, Positive], ...] = ()
+    """Consecutive tokens of a request that one step may compute, those behind the first guessed: the numbers that there
+    is code for, smallest first, each with the cost of such a step in thousandths of that of one token. Empty: one."""
+
+    @property
+    def most_tokens(self) -> int:
+        """Consecutive tokens of a request that one step computes at most."""
+        return self.step_tokens[-1][0] if self.step_tokens else 1
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of one token each that a step has at most, of several requests or of one."""
+        return max(self.step_requests, self.most_tokens)
 
     @property
     def generates(self) -> bool:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from partc.errors import BundleError
 from partc.format.dims import evaluate, symbols
 from partc.format.dtypes import DTYPES
 from partc.format.plain_files import is_inside
+from partc.format.prompt_steps import Size
 from partc.format.reading import RECOMPILE
 from partc.format.state_kinds import is_rewritten
 
@@ -29,8 +30,10 @@ def check_build(build: Build, where: str) -> None:
     def error(message: str) -> BundleError:
         return BundleError(message, where=where, hint=RECOMPILE)
 
-    if problem := _prompt_steps_problem(build.model):
+    if problem := _sizes_problem(build.model.prompt_steps, build.model, least=1):
         raise error(f"model.prompt_steps: {problem}")
+    if problem := _sizes_problem(build.model.step_tokens, build.model, least=2):
+        raise error(f"model.step_tokens: {problem}")
     for name in build.files:
         if not is_inside(name):
             raise error(f"files: {name!r} does not stay in the folder")
@@ -50,12 +53,12 @@ def check_build(build: Build, where: str) -> None:
             raise error(f"{name}: {problem}")
 
 
-def _prompt_steps_problem(model: Model) -> str | None:
-    rows = [size for size, _ in model.prompt_steps]
-    if rows != sorted({*rows}) or (rows and rows[-1] > model.max_sequence):
-        return "expected sizes up to max_sequence, smallest first, each once"
+def _sizes_problem(sizes: Sequence[Size], model: Model, *, least: int) -> str | None:
+    rows = [size for size, _ in sizes]
+    if rows != sorted({*rows}) or any(not least <= size <= model.max_sequence for size in rows):
+        return f"expected sizes from {least} up to max_sequence, smallest first, each once"
     # So sums of costs stay below 2**64.
-    return "expected costs below 2**30" if any(cost >= 2**30 for _, cost in model.prompt_steps) else None
+    return "expected costs below 2**30" if any(cost >= 2**30 for _, cost in sizes) else None
 
 
 def _layout_problem(state: State, engine: EngineSpec) -> str | None:

@@ -7,7 +7,7 @@ from the runners as well. Nothing is decided here.
 | --- | --- |
 | shared-steps: one step computes the tokens of several requests | several requests are in flight |
 | prompt-reuse: a prompt goes on behind the rows of an earlier one | the model generates |
-| drafts: steps begin with guessed tokens while the true ones are on their way | there are several devices |
+| drafts: steps take guessed tokens, behind their own or while the true ones are on their way | the model generates |
 | survival: the ring goes on without a device that is lost | there are several devices |
 | balancing: sub-modules move where that makes the ring faster | there are several devices |
 | limits: a device that reaches one of its `limits` is relieved | a device has limits |
@@ -48,7 +48,9 @@ class Facts:
     reuses: bool = False
     """Whether prompts may be gone on from by the build."""
     drafts: bool = False
-    """Whether steps may begin with guessed tokens by the build."""
+    """Whether steps may take guessed tokens by the build."""
+    step_tokens: int = 1
+    """Tokens of a request that one step computes at most, by the build."""
     groups: bool = False
     """Whether several devices share a stage."""
     movable: bool = False
@@ -88,6 +90,7 @@ def facts_of(roles: Mapping[str, Role]) -> Facts:
         step_requests=model.step_requests,
         reuses=model.prefix_reuse,
         drafts=model.drafts,
+        step_tokens=model.most_tokens,
         groups=has_shared_stages(source.placement),
         movable=any(count > 1 for count in held.values()),
         survives=tuple(source.build.survives),
@@ -147,13 +150,15 @@ def _prompt_reuse(facts: Facts) -> str | None:
 
 
 def _drafts(facts: Facts) -> str | None:
-    if not facts.generates or facts.drafts or len(facts.ring) < 2:
+    is_alone = len(facts.ring) < 2
+    if not facts.generates or (facts.drafts and (facts.step_tokens > 1 or not is_alone)):
         return None
-    reason = (
-        "its steps rewrite states of the model as a whole"
-        if facts.rewrites
-        else "model.yaml has `drafts: off`"
-    )
+    if facts.rewrites:
+        reason = "its steps rewrite states of the model as a whole"
+    elif not facts.drafts:
+        reason = "model.yaml has `drafts: off`"
+    else:
+        reason = f"{facts.source} is alone, and computes one token in a step; `target: tvm` computes several"
     return f"no tokens are guessed: {reason}"
 
 

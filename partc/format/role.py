@@ -166,8 +166,10 @@ class Role:
 
     @property
     def guesses(self) -> bool:
-        """Whether the source may begin steps with guessed tokens; a device alone has no time to fill."""
-        return self.model.drafts and self.model.generates and len(self.ring) > 1
+        """Whether steps may take guessed tokens; a device alone has no time to fill, and needs several in one step."""
+        return (
+            self.model.drafts and self.model.generates and (len(self.ring) > 1 or self.model.most_tokens > 1)
+        )
 
     @cached_property
     def keeps(self) -> bool:

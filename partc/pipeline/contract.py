@@ -65,6 +65,9 @@ class Artifact:
     step_costs: Mapping[int, float] = field(default_factory=dict)
     """Rows of one sequence that there is code for → the time of such a step, in readings of all weights; other steps
     are filled up. Empty: there is code for any number."""
+    token_costs: Mapping[int, float] = field(default_factory=dict)
+    """Rows of one token each, of one sequence or of several, that there is code for → the time of such a step, in
+    readings of all weights. Empty: they are computed one after the other."""
     peak_bytes: int | None = None
     """Memory for activations that the code takes, exactly; None: what the plan estimates."""
 

@@ -62,8 +62,9 @@ def check_guesses(role: Role) -> None:
     """
     if role.guesses:
         return
-    if len(role.ring) < 2:
-        reason, hint = "one device has no time to fill", "compile for several devices"
+    if len(role.ring) < 2 and role.model.drafts:
+        reason = "one device alone has no time to fill, and its engine computes one token at a time"
+        hint = "compile with `target: tvm`, or for several devices"
     elif not role.model.generates:
         reason, hint = "the model does not generate", "leave out --drafts"
     else:

@@ -15,6 +15,7 @@ import numpy as np
 from partc.errors import UserError
 from partc.format.dims import evaluate, symbols
 from partc.format.program import Cut, Join, Run, row_symbol
+from partc.format.state_kinds import StateKind, is_any_rewritten
 from partc.format.tasks import SOURCE
 from partc.ir.edit import Names
 from partc.ir.graph import Constant, Graph, Input, ModelInfo, Module, Part, Value
@@ -23,8 +24,10 @@ from partc.pipeline.registry import load_passes
 from targets.rewrite import clone
 
 _PASSES = "canonicalize,infer-sizes"
-_SHARED = (2, 3, 4, 8, 16)
-"""Requests of a shared step that there is code for; steps of other numbers are made of these."""
+_ROWS = (2, 3, 4, 8, 16)
+"""Rows of one token each that there may be code for; steps of other numbers are made of these."""
+_GUESSED = (2, 4, 8)
+"""Those of one request: with a draft of its next tokens behind each other, `MOST_GUESSED` at most."""
 
 
 @dataclass(frozen=True, order=True)
@@ -41,11 +44,15 @@ class Entry:
         return f"b{self.batch}_s{self.sequence}"
 
 
-def shared_sizes(info: ModelInfo) -> tuple[int, ...]:
-    """The numbers of requests whose tokens a step may compute at once."""
+def rows_of_tokens(info: ModelInfo, kinds: Iterable[StateKind]) -> tuple[int, ...]:
+    """The numbers of rows of one token each that a step may compute: of several requests, or of one, which guesses.
+
+    `kinds`: those of the states.
+    """
     if not info.has_states or info.uniform_positions or info.start_tokens:
         return ()
-    return tuple(size for size in _SHARED if size <= info.max_requests)
+    guessed = () if not info.drafts or is_any_rewritten(kinds) else _GUESSED
+    return tuple([size for size in _ROWS if size <= info.max_requests or size in guessed])
 
 
 def entries_of(

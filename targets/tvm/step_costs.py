@@ -47,10 +47,33 @@ def step_costs(
     graphs: Sequence[Graph], entries: Mapping[str, Sequence[Entry]], machine: Machine
 ) -> dict[int, float]:
     """Rows of one sequence that all graphs of steps have code for → cost of such a step in readings of all weights."""
-    own = [graph for graph in graphs if row_symbol(graph.name) == "sequence"]
-    sizes = [{entry.sequence for entry in entries[graph.name] if entry.batch == 1} for graph in own]
-    common = set[int].intersection(*sizes) if sizes else set[int]()
-    few, many = _row_costs(own, machine)
+    own = _graphs_of_steps(graphs)
+    return _costs(
+        own, [{entry.sequence for entry in entries[g.name] if entry.batch == 1} for g in own], machine
+    )
+
+
+def token_costs(
+    graphs: Sequence[Graph], entries: Mapping[str, Sequence[Entry]], machine: Machine
+) -> dict[int, float]:
+    """Rows of one token each that all graphs of steps have code for → the cost of such a step, in the same unit.
+
+    None where a device computes them one after the other, as GPUs do.
+    """
+    own = [] if machine.is_gpu else _graphs_of_steps(graphs)
+    return _costs(
+        own, [{entry.batch for entry in entries[g.name] if entry.sequence == 1} for g in own], machine
+    )
+
+
+def _graphs_of_steps(graphs: Sequence[Graph]) -> list[Graph]:
+    return [graph for graph in graphs if row_symbol(graph.name) == "sequence"]
+
+
+def _costs(graphs: Sequence[Graph], rows_of: Sequence[set[int]], machine: Machine) -> dict[int, float]:
+    """The rows that all of these graphs have code for → the cost of a step of so many."""
+    common = set[int].intersection(*rows_of) if rows_of else set[int]()
+    few, many = _row_costs(graphs, machine)
     most = 0 if machine.is_gpu else _few_rows(machine)
     return {rows: 1 + rows * (few if rows <= most else many) for rows in sorted(common)}
 

@@ -27,8 +27,8 @@ from targets.tvm.machine import ARCHITECTURES, PROVIDERS, Machine, features_of_h
 from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
 from targets.tvm.quantized import stored_bytes, write_quantized
-from targets.tvm.specialise import Entry, entries_by_graph, entries_of, outputs_of, shared_sizes, specialise
-from targets.tvm.step_costs import has_wide_vnni, step_costs
+from targets.tvm.specialise import Entry, entries_by_graph, entries_of, outputs_of, rows_of_tokens, specialise
+from targets.tvm.step_costs import has_wide_vnni, step_costs, token_costs
 from targets.tvm.toolchain import Toolchain, check_installed, find_toolchain
 from targets.tvm.widen import widen
 from targets.weights import Placed, write_weights
@@ -178,7 +178,7 @@ class TvmTarget(Target):
         from targets.tvm.gpu.fuse import fuse_for_gpu
 
         tools = find_toolchain(self.machine, self.linker, self.nvcc)
-        entries = entries_by_graph(part, info, self.batches, self.sizes, self._shared(info))
+        entries = entries_by_graph(part, info, self.batches, self.sizes, self._rows(part, info))
         graphs = {
             graph.name: [_static(graph, info, one) for one in entries[graph.name]] for graph in part.graphs
         }
@@ -227,6 +227,7 @@ class TvmTarget(Target):
                 chunked_prefill=True if has_states else None,
             ),
             step_costs=step_costs(part.graphs, entries, self.machine),
+            token_costs=token_costs(part.graphs, entries, self.machine),
             toolkit={"tvm": tvm.__version__, **tools.versions(), "verified": _verified(self.machine)},
             peak_bytes=peak_bytes,
         )
@@ -236,9 +237,10 @@ class TvmTarget(Target):
         """Whether its code computes tokens of several requests in one step: on processors it does."""
         return not self.machine.is_gpu
 
-    def _shared(self, info: ModelInfo) -> tuple[int, ...]:
-        """Requests of a shared step that the library has code for; on a GPU they are computed one after the other."""
-        return () if self.machine.is_gpu else shared_sizes(info)
+    def _rows(self, part: Part, info: ModelInfo) -> tuple[int, ...]:
+        """Rows of one token each that the library has code for; a GPU computes them one after the other."""
+        kinds = (state.kind for graph in part.graphs for state in graph.states())
+        return () if self.machine.is_gpu else rows_of_tokens(info, kinds)
 
     def _build(
         self,

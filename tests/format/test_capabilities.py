@@ -23,6 +23,7 @@ ALL = Facts(
     step_requests=4,
     reuses=True,
     drafts=True,
+    step_tokens=8,
     movable=True,
     survives=("board",),
     limited=("board",),
@@ -71,6 +72,7 @@ def test_reasons(changes: dict[str, Any], name: str, words: str) -> None:
 def test_what_does_not_matter_is_not_said() -> None:
     alone = replace(ALL, ring=("laptop",), engines={"laptop": "plan"}, survives=(), limited=(), movable=False)
     assert said(replace(alone, max_requests=1, step_requests=1)) == {}
+    assert "`target: tvm` computes several" in said(replace(alone, step_tokens=1))["drafts"]
     encoder = replace(ALL, generates=False, reuses=False, step_requests=1)
     assert said(encoder) == {}
 

@@ -35,7 +35,7 @@ def build_of() -> Build:
     model = Model(
         name="t", task="text-generation", dtype="float32", max_sequence=24, max_batch=2, max_requests=3, vocab_size=17,
         eos_token_ids=(2, -3), pad_token_id=None, bos_token_id=1, labels=("x", "é"), prompt_chunk=7,
-        prompt_steps=((1, 1350), (2, 1700), (9, 4150)),
+        prompt_steps=((1, 1350), (2, 1700), (9, 4150)), step_tokens=((2, 1100), (4, 1300)),
     )  # fmt: skip
     functions = {"p0": LibraryFunctions(((1, 1), (2, 64)), ("w",))}
     library = LibraryOptions("x86_64-linux", (), functions)

@@ -39,6 +39,9 @@ _END_S = 300.0
 _KINDS: Mapping[str, Sequence[Kind]] = {"p0": ("whole", "rows"), "p3": ("whole",)}
 """Kinds of the states of pieces with some that steps rewrite as a whole; other pieces have rows."""
 
+_CHEAP = ((2, 500), (4, 250), (8, 125))
+"""Tokens of a step that cost so little, as the build says, that a source takes them wherever it may."""
+
 Assignment = tuple[str, ...]
 """The device of every piece; the source has the first."""
 BASE: Assignment = ("a", "b", "b", "c", "c", "d")
@@ -95,6 +98,8 @@ class Life:
     """Pieces with states that steps rewrite as a whole."""
     guessed: float | None = None
     """The share of tokens that drafts have right; None: nothing is guessed."""
+    step_tokens: tuple[tuple[int, int], ...] = ()
+    """Tokens of a request that a step may take, and what it costs."""
 
     @property
     def stands_s(self) -> float:
@@ -155,7 +160,12 @@ def guessing_life(seed: int) -> Life:
         )
         for ask in of_seed.asks
     ]
-    return dataclass_replace(of_seed, asks=tuple(asks), guessed=rng.choice([0.2, 0.6, 0.9, 1.0]))
+    return dataclass_replace(
+        of_seed,
+        asks=tuple(asks),
+        guessed=rng.choice([0.2, 0.6, 0.9, 1.0]),
+        step_tokens=rng.choice([(), _CHEAP[:2], _CHEAP]),
+    )
 
 
 def hybrid_life(seed: int) -> Life:
@@ -259,21 +269,26 @@ def _mirrors(assignment: Assignment) -> dict[str, str]:
 
 
 @cache
-def plain_roles(shared: bool = False, rewritten: tuple[str, ...] = ()) -> Mapping[str, Role]:
+def plain_roles(
+    shared: bool = False, rewritten: tuple[str, ...] = (), step_tokens: tuple[tuple[int, int], ...] = ()
+) -> Mapping[str, Role]:
     """The roles of all devices with nothing but their own pieces."""
     slots, together = (8, 4) if shared else (2, 1)
     return roles_of(
         programs_of(BASE), max_batch=2, max_requests=slots, step_requests=together, prompt_chunk=16, eos=(3,),
-        max_sequence=LENGTH, kinds={name: _KINDS[name] for name in rewritten},
+        max_sequence=LENGTH, kinds={name: _KINDS[name] for name in rewritten}, step_tokens=step_tokens,
     )  # fmt: skip
 
 
 @cache
 def roles(
-    mirrored: bool = False, shared: bool = False, rewritten: tuple[str, ...] = ()
+    mirrored: bool = False,
+    shared: bool = False,
+    rewritten: tuple[str, ...] = (),
+    step_tokens: tuple[tuple[int, int], ...] = (),
 ) -> Mapping[str, Role]:
     """The roles of all devices in the base placement; each has all pieces."""
-    plain = plain_roles(shared, rewritten)
+    plain = plain_roles(shared, rewritten, step_tokens)
     pieces = {module.name: module for role in plain.values() for module in role.build.submodules}
     values = {name: kind for role in plain.values() for name, kind in role.build.values.items()}
     every = tuple(pieces[name] for name in sorted(pieces))
@@ -288,7 +303,7 @@ def roles(
 
 def new_ring(life: Life, observe: Observer = unobserved) -> Ring:
     """The ring of a life."""
-    made = roles(life.is_mirrored, life.is_shared, life.rewritten)
+    made = roles(life.is_mirrored, life.is_shared, life.rewritten, life.step_tokens)
     return Ring(
         made,
         lambda name: null_engine(made[name]),

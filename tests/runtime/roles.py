@@ -36,6 +36,7 @@ def roles_of(
     max_batch: int = 1,
     max_requests: int = 1,
     step_requests: int = 1,
+    step_tokens: Sequence[tuple[int, int]] = (),
     prompt_chunk: int | None = None,
     prompt_steps: Sequence[tuple[int, int]] = (),
     types: Mapping[str, TensorType] = {},
@@ -58,7 +59,7 @@ def roles_of(
         name="tiny", task="text-generation", dtype="float32", max_sequence=max_sequence, max_batch=max_batch,
         max_requests=max_requests, vocab_size=VOCABULARY, eos_token_ids=eos, pad_token_id=0, bos_token_id=None,
         labels=None, prompt_chunk=prompt_chunk, prompt_steps=tuple(prompt_steps), prefix_reuse=not kinds,
-        drafts=not kinds, step_requests=step_requests,
+        drafts=not kinds, step_requests=step_requests, step_tokens=tuple(step_tokens),
     )  # fmt: skip
     if picture is not None:
         name, token, rows = picture
@@ -226,6 +227,9 @@ def _stage(
     if behind is not None and behind[0] != device:
         yield f"send {name}_out to {behind[0]}"
 
+
+ONE: Programs = {"a": both("run p0 (position, input_ids) -> (logits)\nsample logits -> token\nemit token")}
+"""A device alone."""
 
 THREE: Programs = {
     "a": both(

@@ -15,10 +15,8 @@ from partc.runtime.core.events import Event
 from partc.runtime.virtual.ring import Ring
 from tests.runtime.living import Ask, Fault, Life
 from tests.runtime.living import play as live
-from tests.runtime.roles import LOCAL, THREE, Programs, both, null_engine, roles_of
+from tests.runtime.roles import LOCAL, ONE, THREE, Programs, null_engine, roles_of
 from tests.runtime.scenarios import CALM, SHARED, Scenario, calm, play
-
-ONE: Programs = {"a": both("run p0 (position, input_ids) -> (logits)\nsample logits -> token\nemit token")}
 
 
 @settings(max_examples=80, suppress_health_check=list(HealthCheck))

@@ -29,7 +29,8 @@ struct Compute {
   Dims dims;
   /// Whether the states of the slot begin anew before, for sizes `dims`.
   bool resets = false;
-  /// The slots of the other requests of a shared step: each has one sequence, behind that of `slot`.
+  /// The slots of the rows behind that of `slot`, where these are steps of their own: those of the other requests of a
+  /// shared step, or the same slot again for tokens that follow one another.
   Counts others{};
 };
 /// Sample tokens from logits, and answer as for `Compute`; counts as computing.
@@ -39,7 +40,7 @@ struct Draw {
   messages::Sampling sampling;
   /// (batch,) index in its sequence that each new token will have.
   Counts positions;
-  /// The choice of the other requests of a shared step, which have a row each behind the first one's.
+  /// How to choose in the rows behind the first, where these are steps of their own: each is drawn as that alone.
   std::vector<messages::Sampling> others{};
 };
 /// Load sub-modules while the device goes on working, and answer with `Loaded` or `LoadFailed`.

@@ -23,25 +23,42 @@ Counts Step::end() const {
 
 bool Step::same_as(const Step& other) const {
   return step == other.step && slot == other.slot && dims == other.dims && position == other.position &&
-         length == other.length && others == other.others;
+         length == other.length && others == other.others && further == other.further;
 }
 
-Step shared(const std::vector<Step>& steps) {
+Step together(const std::vector<Step>& steps) {
   Step found = steps.front();
+  if (steps.size() == 1) return found;
+  const bool are_of_one = steps[1].request == found.request;
   found.dims.set("batch", steps.size());
+  if (are_of_one) found.further = steps.size() - 1;
   for (auto step = steps.begin() + 1; step != steps.end(); ++step) {
     found.position.push_back(step->position.front());
     found.length.push_back(step->length.front());
-    found.others.push_back(step->members().front());
+    if (!are_of_one) found.others.push_back(step->members().front());
     if (!found.busy_s) found.busy_s = step->busy_s;
   }
   return found;
 }
 
+namespace {
+
+/// The request, and the step of it, that each row belongs to.
+std::vector<StepMember> owners(const Step& step) {
+  std::vector<StepMember> found;
+  for (std::uint64_t behind = 0; behind <= step.further; ++behind) {
+    found.push_back({step.request, step.slot, step.step + behind, step.branch});
+  }
+  found.insert(found.end(), step.others.begin(), step.others.end());
+  return found;
+}
+
+}  // namespace
+
 std::vector<Step> apart(const Step& step) {
-  if (step.others.empty()) return {step};
+  if (step.rows() == 1) return {step};
   std::vector<Step> found;
-  for (const StepMember& member : step.members()) {
+  for (const StepMember& member : owners(step)) {
     const std::size_t row = found.size();
     Step& own = found.emplace_back(step);
     own.request = member.request;
@@ -54,6 +71,7 @@ std::vector<Step> apart(const Step& step) {
     own.likely.clear();
     if (!step.likely.empty() && !step.likely.at(row).empty()) own.likely.push_back(step.likely[row]);
     own.others.clear();
+    own.further = 0;
   }
   return found;
 }
@@ -62,8 +80,8 @@ std::vector<Row> rows_of(const Step& step, std::uint64_t max_batch) {
   const std::uint64_t first = step.slot * max_batch;
   if (step.position.empty()) return {{step.request, first, step.step, 0, 0, step.branch}};
   std::vector<Row> rows;
-  if (!step.others.empty()) {
-    for (const StepMember& member : step.members()) {
+  if (step.rows() > 1) {
+    for (const StepMember& member : owners(step)) {
       const std::size_t at = rows.size();
       rows.push_back(
           {member.request, member.slot * max_batch, member.step, step.position[at], step.length[at], member.branch});
@@ -78,6 +96,46 @@ std::vector<Row> rows_of(const Step& step, std::uint64_t max_batch) {
 
 namespace {
 
+/// The step of a message of several rows of one token each, of these requests.
+Step step_of_rows(const messages::Data& data, const std::vector<StepMember>& members) {
+  Step step;
+  step.request = members.front().request;
+  step.slot = members.front().slot;
+  step.step = members.front().step;
+  step.branch = members.front().branch;
+  step.phase = data.phase;
+  step.dims = data.dims;
+  step.busy_s = data.busy_s;
+  step.likely = data.likely;
+  step.others.assign(members.begin() + 1, members.end());
+  for (const Row& row : data.rows) {
+    step.position.push_back(row.position);
+    step.length.push_back(row.length);
+  }
+  return step;
+}
+
+Step step_of_tokens(const messages::Data& data, const Role& role) {
+  const Row& first = data.rows.front();
+  const std::uint64_t most = build::most_tokens(role.model()), slot = first.row / role.model().max_batch;
+  if (data.phase != "decode" || !data.open.empty() || data.rows.size() > most) {
+    throw run_error("a step of " + in_quotes(data.phase) + " has " + std::to_string(data.rows.size()) +
+                    " tokens of a request, at most " + std::to_string(most) + " are planned for");
+  }
+  for (std::size_t behind = 0; behind < data.rows.size(); ++behind) {
+    const Row& row = data.rows[behind];
+    const bool follows = row.step == first.step + behind && row.position == first.position + behind;
+    const bool is_own =
+        row.request == first.request && row.row == slot * role.model().max_batch && row.branch == first.branch;
+    if (follows && is_own && first.step != 0) continue;
+    throw run_error("step " + std::to_string(row.step) + " does not follow step " + std::to_string(first.step) +
+                    " of request " + std::to_string(first.request));
+  }
+  Step step = step_of_rows(data, {{first.request, slot, first.step, first.branch}});
+  step.further = data.rows.size() - 1;
+  return step;
+}
+
 Step shared_step_of(const messages::Data& data, const Role& role) {
   const build::Model& model = role.model();
   if (data.phase != "decode" || !data.open.empty() || data.rows.size() > model.step_requests) {
@@ -86,7 +144,6 @@ Step shared_step_of(const messages::Data& data, const Role& role) {
   }
   std::vector<StepMember> members;
   std::set<std::uint64_t> requests, slots;
-  Step step;
   for (const Row& row : data.rows) {
     const std::uint64_t slot = row.row / model.max_batch;
     if (row.row != slot * model.max_batch || slot >= model.max_requests) {
@@ -98,22 +155,11 @@ Step shared_step_of(const messages::Data& data, const Role& role) {
     members.push_back({row.request, slot, row.step, row.branch});
     requests.insert(row.request);
     slots.insert(slot);
-    step.position.push_back(row.position);
-    step.length.push_back(row.length);
   }
   if (requests.size() < members.size() || slots.size() < members.size()) {
     throw run_error("a request or a slot has two rows of a shared step");
   }
-  step.request = members.front().request;
-  step.slot = members.front().slot;
-  step.step = members.front().step;
-  step.phase = data.phase;
-  step.dims = data.dims;
-  step.branch = members.front().branch;
-  step.busy_s = data.busy_s;
-  step.likely = data.likely;
-  step.others.assign(members.begin() + 1, members.end());
-  return step;
+  return step_of_rows(data, members);
 }
 
 }  // namespace
@@ -121,7 +167,9 @@ Step shared_step_of(const messages::Data& data, const Role& role) {
 Step step_of(const messages::Data& data, const Role& role) {
   const std::uint64_t most = role.model().max_batch;
   const Row& first = data.rows.front();
-  if (role.model().step_requests > 1 && data.rows.back().request != first.request) return shared_step_of(data, role);
+  const Row& last = data.rows.back();
+  if (role.model().step_requests > 1 && last.request != first.request) return shared_step_of(data, role);
+  if (build::most_tokens(role.model()) > 1 && last.step != first.step) return step_of_tokens(data, role);
   const std::uint64_t slot = first.row / most;
   for (std::size_t at = 0; at < data.rows.size(); ++at) {
     const Row& row = data.rows[at];
@@ -137,8 +185,8 @@ Step step_of(const messages::Data& data, const Role& role) {
   if (data.open.size() > 1 || (!data.open.empty() && data.open.front().request != first.request)) {
     throw run_error("a message of request " + std::to_string(first.request) + " opens another one");
   }
-  Step step{first.request, slot, first.step,   data.phase, data.dims, {}, {}, {},
-            data.likely,   {},   first.branch, data.busy_s};
+  Step step{first.request, slot, first.step,   data.phase,  data.dims, {}, {}, {},
+            data.likely,   {},   first.branch, data.busy_s, 0};
   for (const Row& row : data.rows) {
     if (!role.has_step_inputs()) break;
     step.position.push_back(row.position);
@@ -150,12 +198,17 @@ Step step_of(const messages::Data& data, const Role& role) {
 
 namespace {
 
+/// The sequences of a step of this kind at most.
+std::uint64_t most_rows(const Step& step, const build::Model& model) {
+  if (step.further != 0) return build::most_tokens(model);
+  return step.others.empty() ? model.max_batch : model.step_requests;
+}
+
 void check_rows(const Step& step, const Role& role) {
   const std::uint64_t rows = size_or(step.dims, "batch", 1), fresh = size_or(step.dims, "sequence", 1);
   const std::uint64_t positions = step.position.size(), lengths = step.length.size();
   const build::Model& model = role.model();
-  const std::uint64_t limit = step.others.empty() ? model.max_batch : model.step_requests;
-  if (positions != rows || lengths != rows || rows > limit) {
+  if (positions != rows || lengths != rows || rows > most_rows(step, model)) {
     throw run_error(std::to_string(rows) + " sequences with " + std::to_string(positions) + " positions and " +
                     std::to_string(lengths) + " lengths");
   }
@@ -191,9 +244,9 @@ void check_step(const Step& step, const Role& role) {
   }
   if (is_first != step.opening.has_value()) throw run_error("a request is opened by its step 0, and by no other");
   for (const auto& [name, size] : step.dims) {
-    const bool is_of_requests = !step.others.empty() && name == "batch";
-    const std::uint64_t most = is_of_requests ? model.step_requests : size_or(role.dims(), name, 0);
-    if (size <= most && (is_of_requests || role.dims().contains(name))) continue;
+    const bool is_of_rows = step.rows() > 1 && name == "batch";
+    const std::uint64_t most = is_of_rows ? most_rows(step, model) : size_or(role.dims(), name, 0);
+    if (size <= most && (is_of_rows || role.dims().contains(name))) continue;
     throw run_error(name + " is " + std::to_string(size) + ", at most " + std::to_string(most) + " is planned for");
   }
   if (role.has_step_inputs()) check_rows(step, role);

@@ -25,10 +25,11 @@ struct StepMember {
   bool operator==(const StepMember&) const = default;
 };
 
-/// A step of a request: a prompt, a part of one, or a token; or a token of each of several requests.
+/// A step of a request: a prompt, a part of one, or a token; or several rows of one token each.
 ///
-/// A shared step bears the number of its first request. The others have a row each behind the first one's, of their own
-/// slots and at their own positions.
+/// Such rows are those of several requests, which have one each, of their own slots and at their own positions: a shared
+/// step, which bears the number of the first. Or they are consecutive tokens of one request, in its slot, each at the
+/// position behind the one before: those behind the first are guesses.
 struct Step {
   /// Counts up at the source; never used twice.
   std::uint64_t request = 0;
@@ -53,6 +54,11 @@ struct Step {
   std::uint64_t branch = 0;
   /// Seconds that the busiest device so far has computed for it; none: nobody wants to know.
   std::optional<double> busy_s;
+  /// Guessed tokens that it takes behind its own, a row each; it is one of decode then, and nobody shares it.
+  std::uint64_t further = 0;
+
+  /// Rows that are steps of their own: of several requests, or of consecutive tokens of one.
+  std::uint64_t rows() const { return 1 + others.size() + further; }
 
   /// The requests that it belongs to, in the order of their rows if there are several.
   std::vector<StepMember> members() const;
@@ -62,13 +68,14 @@ struct Step {
   bool same_as(const Step& other) const;
 };
 
-/// One step of the tokens of several requests.
-Step shared(const std::vector<Step>& steps);
-/// The steps that `shared` made one of; the step itself where it is one request's.
+/// One step of the tokens of several requests, or of consecutive tokens of one.
+Step together(const std::vector<Step>& steps);
+/// The steps of one row each that `together` made one of; the step itself where it is one.
 std::vector<Step> apart(const Step& step);
 /// The rows of a step as they travel; one row for the task `graph`.
 std::vector<messages::Row> rows_of(const Step& step, std::uint64_t max_batch);
-/// The step that a message belongs to. Throws Error: its rows are neither those of one request nor one each of several.
+/// The step that a message belongs to. Throws Error: its rows are neither those of one request nor one each of several,
+/// nor consecutive tokens of one.
 Step step_of(const messages::Data& data, const Role& role);
 /// Holds the numbers of a step against what the placement allows. Throws Error: with the field that is wrong.
 void check_step(const Step& step, const Role& role);

@@ -100,9 +100,9 @@ Entries::Entries(const build::Build& build) : build_(build), types_(types_of(bui
   for (const auto& [name, functions] : build.engine.library->functions) {
     const std::uint64_t most_rows = most(program::row_symbol(name));
     for (const Entry& entry : functions.entries) {
-      // Steps of a token may have as many sequences as there are requests, for runners that take shared steps.
-      const std::uint64_t widest =
-          entry.second == 1 ? std::max(most("batch"), build.model.max_requests) : most("batch");
+      // Steps of a token may have a row for each request, for those that share one, or for each token of one request.
+      const std::uint64_t rows = std::max(build.model.max_requests, build.model.max_sequence);
+      const std::uint64_t widest = entry.second == 1 ? std::max(most("batch"), rows) : most("batch");
       if (entry.first <= widest && entry.second <= most_rows) continue;
       throw bundle_error("engine.library.functions: " + name + " has an entry [" + std::to_string(entry.first) + ", " +
                              std::to_string(entry.second) + "], which `dims` do not allow",

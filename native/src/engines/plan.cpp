@@ -157,7 +157,7 @@ PlanEngine::Prepared PlanEngine::prepared(const build::Submodule& module, std::u
 void PlanEngine::prepare_shared(const build::Submodule& module) {
   const Library& library = *libraries_.at(module.file);
   const kernel_plan::KernelFunction* one = library.plan().functions.find(function_name(module.name, {1, 1}));
-  if (one == nullptr || build_->model.step_requests < 2) return;
+  if (one == nullptr || build::most_rows(build_->model) < 2) return;
   const std::uint64_t first = module.inputs.size();
   for (const Entry& entry : build_->engine.library->functions.at(module.name).entries) {
     if (entry.first == 1 || entry.second != 1) continue;

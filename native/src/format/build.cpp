@@ -110,17 +110,16 @@ void check_files(const Build& build, const std::string& where) {
   }
 }
 
-std::string prompt_steps_problem(const Model& model) {
-  std::uint64_t before = 0;
-  for (const auto& [rows, cost] : model.prompt_steps) {
+std::string sizes_problem(const StepSizes& sizes, const Model& model, std::uint64_t least) {
+  std::uint64_t before = least - 1;
+  for (const auto& [rows, cost] : sizes) {
     if (rows <= before || rows > model.max_sequence) {
-      return "expected sizes up to max_sequence, smallest first, each once";
+      return "expected sizes from " + std::to_string(least) + " up to max_sequence, smallest first, each once";
     }
     before = rows;
   }
   // So sums of costs stay below 2**64.
-  const bool are_small =
-      std::ranges::all_of(model.prompt_steps, [](const auto& size) { return size.second < 1u << 30; });
+  const bool are_small = std::ranges::all_of(sizes, [](const auto& size) { return size.second < 1u << 30; });
   return are_small ? "" : "expected costs below 2**30";
 }
 
@@ -142,8 +141,11 @@ Build parse_build(std::string_view text, const std::string& where) {
 }
 
 void check_build(const Build& build, const std::string& where) {
-  if (const std::string problem = prompt_steps_problem(build.model); !problem.empty()) {
+  if (const std::string problem = sizes_problem(build.model.prompt_steps, build.model, 1); !problem.empty()) {
     throw recompile("model.prompt_steps: " + problem, where);
+  }
+  if (const std::string problem = sizes_problem(build.model.step_tokens, build.model, 2); !problem.empty()) {
+    throw recompile("model.step_tokens: " + problem, where);
   }
   check_files(build, where);
   if (const std::string problem = engine_problem(build); !problem.empty()) throw recompile("engine." + problem, where);
@@ -174,6 +176,10 @@ bool is_inside(std::string_view name) {
 }
 
 bool goes_in_parts(const Model& model) { return model.prompt_chunk || !model.prompt_steps.empty(); }
+
+std::uint64_t most_tokens(const Model& model) { return model.step_tokens.empty() ? 1 : model.step_tokens.back().first; }
+
+std::uint64_t most_rows(const Model& model) { return std::max(model.step_requests, most_tokens(model)); }
 
 std::uint64_t most_chunks(const Model& model) {
   if (!model.prompt_steps.empty()) return most_steps(model.max_sequence, model.prompt_steps);

@@ -16,10 +16,12 @@ constexpr Limits pattern_is_task{.pattern = is_task};
 constexpr Limits least_1_most_9007199254740991{.least = 1u, .most = 9007199254740991ull};
 constexpr Limits item_least_1_most_9007199254740991{.item = &least_1_most_9007199254740991};
 constexpr Limits item_item_least_1_most_9007199254740991{.item = &item_least_1_most_9007199254740991};
-constexpr Limits shortest_1_item_item_least_1_most_9007199254740991{.shortest = 1u, .item = &item_least_1_most_9007199254740991};
+constexpr Limits shortest_1_item_item_least_1_most_9007199254740991{.shortest = 1u,
+                                                                    .item = &item_least_1_most_9007199254740991};
 constexpr Limits pattern_is_platform{.pattern = is_platform};
 constexpr Limits pattern_is_device_name{.pattern = is_device_name};
-constexpr Limits shortest_2_longest_2_item_pattern_is_device_name{.shortest = 2u, .longest = 2u, .item = &pattern_is_device_name};
+constexpr Limits shortest_2_longest_2_item_pattern_is_device_name{
+    .shortest = 2u, .longest = 2u, .item = &pattern_is_device_name};
 constexpr Limits longest_64_pattern_is_sha256{.longest = 64u, .pattern = is_sha256};
 constexpr Limits one_of_partc_build_2{.one_of = "partc-build/2"};
 constexpr Limits item_pattern_is_device_name{.item = &pattern_is_device_name};
@@ -77,7 +79,7 @@ void fields(Visitor& visit, Is<Submodule> auto& item) {
 
 template <class Visitor>
 void fields(Visitor& visit, Is<Model> auto& item) {
-  visit.begin(Form::map, 21, "");
+  visit.begin(Form::map, 22, "");
   visit("name", item.name, Need::required, anything);
   visit("task", item.task, Need::required, pattern_is_task);
   visit("dtype", item.dtype, Need::required, anything);
@@ -99,6 +101,7 @@ void fields(Visitor& visit, Is<Model> auto& item) {
   visit("prefix_reuse", item.prefix_reuse, Need::optional, anything);
   visit("drafts", item.drafts, Need::optional, anything);
   visit("step_requests", item.step_requests, Need::optional, least_1_most_9007199254740991);
+  visit("step_tokens", item.step_tokens, Need::optional, item_item_least_1_most_9007199254740991);
 }
 
 template <class Visitor>

@@ -76,6 +76,7 @@ struct Model {
   bool prefix_reuse = false;
   bool drafts = false;
   std::uint64_t step_requests = 1;
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> step_tokens{};
   bool operator==(const Model&) const = default;
 };
 

@@ -22,6 +22,10 @@ bool is_inside(std::string_view name);
 
 /// Whether a prompt may take several steps.
 bool goes_in_parts(const Model& model);
+/** Consecutive tokens of a request that one step computes at most. */
+std::uint64_t most_tokens(const Model& model);
+/** Rows of one token each that a step has at most, of several requests or of one. */
+std::uint64_t most_rows(const Model& model);
 
 /// Steps that a prompt takes at most.
 std::uint64_t most_chunks(const Model& model);

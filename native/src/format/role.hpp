@@ -38,8 +38,10 @@ class Role {
   bool takes_tokens() const;
   /// Whether each step rewrites states of a sub-module as a whole: they are those of its last step alone.
   bool rewrites(const std::string& submodule) const;
-  /// Whether the source may begin steps with guessed tokens; a device alone has no time to fill.
-  bool guesses() const { return model().drafts && generates() && ring().size() > 1; }
+  /// Whether steps may take guessed tokens; a device alone has no time to fill, and needs several in one step.
+  bool guesses() const {
+    return model().drafts && generates() && (ring().size() > 1 || build::most_tokens(model()) > 1);
+  }
   /// Whether it does so in a sub-module that the programs run.
   bool rewrites_any() const;
   /// Ids as they travel.

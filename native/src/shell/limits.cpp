@@ -55,7 +55,7 @@ std::uint64_t header_limit(const Role& role) {
   std::uint64_t names = 0;
   for (const auto& [name, type] : role.types) names += 64 + name_bytes(name);
   for (const auto& [name, size] : role.dims()) names += 64 + name_bytes(name);
-  const std::uint64_t rows = 6 * std::max(model.max_batch, model.step_requests) * kIntBytes;
+  const std::uint64_t rows = 6 * std::max(model.max_batch, build::most_rows(model)) * kIntBytes;
   const std::uint64_t prompts = role.is_source() ? model.max_batch * model.max_sequence * kIntBytes : 0;
   return std::max({FRAME_LIMIT, kHeaderBytes + names + rows + prompts, kHeaderBytes + change_bytes(role)});
 }
@@ -68,13 +68,13 @@ std::uint64_t frame_limit(const Role& role) {
     for (const auto* ports : {&role.inputs, &role.outputs})
       for (const auto& [name, type] : *ports) names.insert(name);
   }
-  Dims shared = role.dims();
-  shared.set("batch", role.model().step_requests);
-  shared.set("sequence", 1);
+  Dims of_rows = role.dims();
+  of_rows.set("batch", build::most_rows(role.model()));
+  of_rows.set("sequence", 1);
   std::uint64_t limit = header_limit(role);
   for (const std::string& name : names) {
     const build::TensorType& type = role.types.at(name);
-    limit = std::max({limit, tensor_bytes(type, role.dims()), tensor_bytes(type, shared)});
+    limit = std::max({limit, tensor_bytes(type, role.dims()), tensor_bytes(type, of_rows)});
   }
   return limit;
 }

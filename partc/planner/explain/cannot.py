@@ -21,19 +21,22 @@ def planned_facts(module: Module, devices: DevicesConfig) -> Facts:
     ring = _ring(module)
     kinds = [state.kind for state in module.graph.states()]
     keeps = bool(info.start_tokens) or info.placeholder_token is not None
+    engines = {name: _engine(devices, name) for name in ring}
+    can_share = info.has_states and not info.uniform_positions and not keeps
     survives = [name for name in ring if name != devices.source] if devices.survive != "none" else []
     return Facts(
         source=devices.source,
         ring=ring,
         generates=generates(info.task),
         max_requests=info.max_requests,
-        engines={name: _engine(devices, name) for name in ring},
+        engines=engines,
         keeps=keeps,
         rewrites=is_any_rewritten(kinds),
         uniform=info.uniform_positions,
         step_requests=info.max_requests,
         reuses=has_rows_alone(kinds) and not keeps,
         drafts=info.drafts and has_rows_alone(kinds),
+        step_tokens=2 if can_share and ENGINE in engines.values() else 1,
         groups=stages is not None,
         movable=devices.overlap > 0 or devices.survive != "none",
         survives=survives,

@@ -36,7 +36,8 @@ class Compute(Struct, frozen=True):
     resets: bool
     """Whether the states of the slot begin anew before, for sizes `dims`."""
     others: tuple[int, ...] = ()
-    """The slots of the other requests of a shared step: each has one sequence, behind that of `slot`."""
+    """The slots of the rows behind that of `slot`, where these are steps of their own: those of the other requests of a
+    shared step, or the same slot again for tokens that follow one another. No row depends on one behind it."""
 
 
 class Draw(Struct, frozen=True):
@@ -52,7 +53,7 @@ class Draw(Struct, frozen=True):
     positions: Sequence[int]
     """(batch,) index in its sequence that each new token will have."""
     others: tuple[Sampling, ...] = ()
-    """The choice of the other requests of a shared step, which have a row each behind the first one's."""
+    """How to choose in the rows behind the first, where these are steps of their own: each is drawn as that alone."""
 
 
 class Load(Struct, frozen=True):

@@ -32,10 +32,11 @@ class StepMember(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """A step of a request: a prompt, a part of one, or a token; or a token of each of several requests.
+    """A step of a request: a prompt, a part of one, or a token; or several rows of one token each.
 
-    A shared step bears the number of its first request. The others have a row each behind the first one's, of their own
-    slots and at their own positions.
+    Such rows are those of several requests, which have one each, of their own slots and at their own positions: a
+    shared step, which bears the number of the first. Or they are consecutive tokens of one request, in its slot, each
+    at the position behind the one before: those behind the first are guesses.
     """
 
     request: int
@@ -60,6 +61,8 @@ class Step(Struct, frozen=True):
     shared step they are empty for requests that want none."""
     others: tuple[StepMember, ...] = ()
     """The other requests that share the step; it is one of decode then."""
+    further: int = 0
+    """Guessed tokens that it takes behind its own, a row each; it is one of decode then, and nobody shares it."""
     branch: int = 0
     """The step from which on its request was last taken back; 0: it never was."""
     busy_s: float | None = None
@@ -76,33 +79,42 @@ class Step(Struct, frozen=True):
         return (self.slot, *(other.slot for other in self.others))
 
     @property
+    def rows(self) -> int:
+        """Rows that are steps of their own: of several requests, or of consecutive tokens of one."""
+        return 1 + len(self.others) + self.further
+
+    @property
     def end(self) -> tuple[int, ...]:
         """(batch,) valid tokens in the cache of each sequence after this step."""
         return tuple(map(int.__add__, self.position, self.length))
 
     def same_as(self, other: Step) -> bool:
         """Whether two devices mean the same step; only the first messages of step 0 have an opening."""
-        return (self.step, self.slot, self.dims, self.position, self.length, self.others) == (
-            other.step, other.slot, other.dims, other.position, other.length, other.others,
+        return (self.step, self.slot, self.dims, self.position, self.length, self.others, self.further) == (
+            other.step, other.slot, other.dims, other.position, other.length, other.others, other.further,
         )  # fmt: skip
 
 
-def shared(steps: Sequence[Step]) -> Step:
-    """One step of the tokens of several requests."""
-    first = steps[0]
+def together(steps: Sequence[Step]) -> Step:
+    """One step of the tokens of several requests, or of consecutive tokens of one."""
+    first, others = steps[0], steps[1:]
+    if not others:
+        return first
+    is_of_one = others[0].request == first.request
     return replace(
         first,
         dims={**first.dims, "batch": len(steps)},
         position=tuple([step.position[0] for step in steps]),
         length=tuple([step.length[0] for step in steps]),
-        others=tuple([step.members[0] for step in steps[1:]]),
+        others=() if is_of_one else tuple([step.members[0] for step in others]),
+        further=len(others) if is_of_one else 0,
         busy_s=next((step.busy_s for step in steps if step.busy_s is not None), None),
     )
 
 
 def apart(step: Step) -> list[Step]:
-    """The steps that `shared` made one of; the step itself where it is one request's."""
-    if not step.others:
+    """The steps of one row each that `together` made one of; the step itself where it is one."""
+    if step.rows == 1:
         return [step]
     return [
         replace(
@@ -116,18 +128,28 @@ def apart(step: Step) -> list[Step]:
             length=step.length[row : row + 1],
             likely=step.likely[row : row + 1] if step.likely and step.likely[row] else (),
             others=(),
+            further=0,
         )
-        for row, member in enumerate(step.members)
+        for row, member in enumerate(_owners(step))
     ]
+
+
+def _owners(step: Step) -> list[StepMember]:
+    """The request, and the step of it, that each row belongs to."""
+    own = [
+        StepMember(step.request, step.slot, number, step.branch)
+        for number in range(step.step, step.step + step.further + 1)
+    ]
+    return [*own, *step.others]
 
 
 def rows_of(step: Step, max_batch: int) -> tuple[Row, ...]:
     """The rows of a step as they travel; one row for the task `graph`."""
-    if step.others:
+    if step.rows > 1:
         return tuple(
             [
                 Row(member.request, member.slot * max_batch, member.step, position, length, member.branch)
-                for member, position, length in zip(step.members, step.position, step.length, strict=True)
+                for member, position, length in zip(_owners(step), step.position, step.length, strict=True)
             ]
         )
     first = step.slot * max_batch
@@ -144,12 +166,14 @@ def step_of(data: Data, role: Role) -> Step:
     """The step that a message belongs to.
 
     Raises:
-        RunError: its rows are neither those of one request nor one each of several.
+        RunError: its rows are neither those of one request nor one each of several, nor consecutive tokens of one.
     """
     rows, most = data.rows, role.model.max_batch
-    first = rows[0]
-    if role.model.step_requests > 1 and rows[-1].request != first.request:
+    first, last = rows[0], rows[-1]
+    if role.model.step_requests > 1 and last.request != first.request:
         return _shared_step_of(data, role)
+    if role.model.most_tokens > 1 and last.step != first.step:
+        return _step_of_tokens(data, role)
     slot = first.row // most
     for index, row in enumerate(rows):
         own = row.request, row.step, row.branch, row.row
@@ -181,20 +205,47 @@ def _shared_step_of(data: Data, role: Role) -> Step:
             raise RunError(f"the step that opens request {row.request} is shared")
     if len({row.request for row in rows}) < len(rows) or len(set(slots)) < len(rows):
         raise RunError("a request or a slot has two rows of a shared step")
-    members = [
-        StepMember(row.request, slot, row.step, row.branch) for row, slot in zip(rows, slots, strict=True)
-    ]
+    return _step_of_rows(
+        data, [StepMember(r.request, slot, r.step, r.branch) for r, slot in zip(rows, slots, strict=True)]
+    )
+
+
+def _step_of_tokens(data: Data, role: Role) -> Step:
+    rows, most, first = data.rows, role.model.most_tokens, data.rows[0]
+    slot = first.row // role.model.max_batch
+    if data.phase != "decode" or data.open or len(rows) > most:
+        raise RunError(
+            f"a step of {data.phase!r} has {len(rows)} tokens of a request, at most {most} are planned for"
+        )
+    for behind, row in enumerate(rows):
+        follows = row.step == first.step + behind and row.position == first.position + behind
+        is_own = (row.request, row.row, row.branch) == (
+            first.request,
+            slot * role.model.max_batch,
+            first.branch,
+        )
+        if not (follows and is_own and first.step):
+            raise RunError(
+                f"row {row.row} of step {row.step} does not follow step {first.step} of request {first.request}"
+            )
+    step = _step_of_rows(data, [StepMember(first.request, slot, first.step, first.branch)])
+    return replace(step, further=len(rows) - 1)
+
+
+def _step_of_rows(data: Data, members: Sequence[StepMember]) -> Step:
+    """The step of a message of several rows of one token each, of these requests."""
+    first, *others = members
     return Step(
-        request=members[0].request,
-        slot=members[0].slot,
-        step=members[0].step,
+        request=first.request,
+        slot=first.slot,
+        step=first.step,
         phase=data.phase,
         dims=data.dims,
-        position=tuple([row.position for row in rows]),
-        length=tuple([row.length for row in rows]),
+        position=tuple([row.position for row in data.rows]),
+        length=tuple([row.length for row in data.rows]),
         likely=data.likely,
-        others=tuple(members[1:]),
-        branch=members[0].branch,
+        others=tuple(others),
+        branch=first.branch,
         busy_s=data.busy_s,
     )
 
@@ -223,17 +274,24 @@ def check_step(step: Step, role: Role) -> None:
     if (step.step == 0) != (step.opening is not None):
         raise RunError("a request is opened by its step 0, and by no other")
     for name, size in step.dims.items():
-        most = role.model.step_requests if step.others and name == "batch" else role.dims.get(name)
+        most = _most_rows(step, role) if step.rows > 1 and name == "batch" else role.dims.get(name)
         if most is None or size > most:
             raise RunError(f"{name} is {size}, at most {most or 0} is planned for")
     if role.has_step_inputs:
         _check_rows(step, role)
 
 
+def _most_rows(step: Step, role: Role) -> int:
+    """The sequences of a step of this kind at most."""
+    model = role.model
+    if step.further:
+        return model.most_tokens
+    return model.step_requests if step.others else model.max_batch
+
+
 def _check_rows(step: Step, role: Role) -> None:
     rows, new = step.dims.get("batch", 1), step.dims.get("sequence", 1)
-    limit = role.model.step_requests if step.others else role.model.max_batch
-    if not len(step.position) == len(step.length) == rows or rows > limit:
+    if not len(step.position) == len(step.length) == rows or rows > _most_rows(step, role):
         raise RunError(f"{rows} sequences with {len(step.position)} positions and {len(step.length)} lengths")
     most = role.model.max_sequence
     for position, length in zip(step.position, step.length, strict=True):

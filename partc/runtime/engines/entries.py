@@ -79,7 +79,7 @@ class Entries:
     def __init__(self, role: Role, options: LibraryOptions) -> None:
         """Reads nothing but the build.
 
-        Entries of a single token may have as many sequences as there are requests, which could share a step.
+        Entries of a single token may have a row for each request, which could share a step, or for each token of one.
 
         Raises:
             BundleError: an entry is larger than states are.
@@ -88,7 +88,9 @@ class Entries:
         for name, functions in options.functions.items():
             most = role.dims.get(row_symbol(name), math.inf)
             for entry in functions.entries:
-                widest = max(batch, role.model.max_requests) if entry[1] == 1 else batch
+                widest = (
+                    max(batch, role.model.max_requests, role.model.max_sequence) if entry[1] == 1 else batch
+                )
                 if entry[0] > widest or entry[1] > most:
                     message = f"engine.library.functions: {name} has an entry {list(entry)}, which `dims` do not allow"
                     raise BundleError(message, where=BUILD_FILE, hint=RECOMPILE)

@@ -58,7 +58,7 @@ class PlanEngine:
         self._states = States(role.dims, role.model.max_requests)
         self._inputs: dict[tuple[str, Entry], list[Array]] = {}
         self._calls: dict[tuple[str, int, Entry], _Call] = {}
-        self._is_shared = role.model.step_requests > 1
+        self._is_shared = role.model.most_rows > 1
         self._together: dict[str, list[int]] = {}
         """Sub-module → requests of a step that there is code for."""
         self._shared: dict[tuple[str, int], _Call] = {}

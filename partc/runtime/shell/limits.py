@@ -22,7 +22,7 @@ def header_limit(role: Role) -> int:
     """
     model = role.model
     names = sum(64 + 4 * len(name) for name in (*role.types, *role.dims))
-    rows = 6 * max(model.max_batch, model.step_requests) * _INT_BYTES
+    rows = 6 * max(model.max_batch, model.most_rows) * _INT_BYTES
     prompts = model.max_batch * model.max_sequence * _INT_BYTES if role.is_source else 0
     return max(FRAME_LIMIT, _HEADER_BYTES + names + rows + prompts, _HEADER_BYTES + _change_bytes(role))
 
@@ -54,8 +54,8 @@ def frame_limit(role: Role) -> int:
     """
     names = {name for module in role.submodules.values() for name in module.inputs}
     names |= {*role.inputs, *role.outputs} if role.is_source else set()
-    shared = {**role.dims, "batch": role.model.step_requests, "sequence": 1}
-    sizes = [role.types[name].bytes(dims) for name in names for dims in (role.dims, shared)]
+    of_rows = {**role.dims, "batch": role.model.most_rows, "sequence": 1}
+    sizes = [role.types[name].bytes(dims) for name in names for dims in (role.dims, of_rows)]
     return max([header_limit(role), *sizes])
 
 

@@ -16,7 +16,7 @@ from partc.runtime.core.actions import Action, Emitted, Forward, Seen
 from partc.runtime.core.commands import Compute, Draw
 from partc.runtime.core.device.request import Request, State
 from partc.runtime.core.device.script import Script
-from partc.runtime.core.step import Step, shared
+from partc.runtime.core.step import Step, together
 from tests.runtime.bundles import HIDDEN, VOCABULARY
 from tests.runtime.core.roles import GREEDY, changed, hidden, ids_of, roles, step_of
 from tests.runtime.returning import returning_model
@@ -228,7 +228,7 @@ def resumed(number: int, step: int, phase: str = "decode") -> Request:
 
 def test_requests_that_were_resumed_share_a_step() -> None:
     first, second = resumed(0, 2), resumed(1, 4)
-    step = shared([step_of(0, 2), step_of(1, 4)])
+    step = together([step_of(0, 2), step_of(1, 4)])
     first.share(step, [second])
     assert first.shares
     first.deliver("a", step, {"hidden_1": np.zeros((2, 1, HIDDEN), np.float32)}, 1.0)
@@ -254,7 +254,7 @@ def test_requests_that_were_resumed_share_a_step() -> None:
 def test_a_request_that_is_not_at_its_step_shares_none(second: Request, step: Step, message: str) -> None:
     first = resumed(0, 2)
     with pytest.raises(RunError, match=message) as caught:
-        first.share(shared([step_of(0, 2), step]), [second])
+        first.share(together([step_of(0, 2), step]), [second])
     assert caught.value.cause == "refused"
     assert not first.shares
 
@@ -263,7 +263,7 @@ def test_a_request_whose_step_is_under_way_shares_none() -> None:
     first, second = resumed(0, 2), resumed(1, 4)
     second.deliver("a", step_of(1, 4), hidden("hidden_1", 1), 1.0)
     with pytest.raises(RunError, match="request 1 has a step under way"):
-        first.share(shared([step_of(0, 2), step_of(1, 4)]), [second])
+        first.share(together([step_of(0, 2), step_of(1, 4)]), [second])
 
 
 def test_logits_are_drawn_from_at_the_place_of_the_new_token() -> None:

@@ -19,8 +19,8 @@ from partc.runtime.core.step import (
     check_specs,
     check_step,
     rows_of,
-    shared,
     step_of,
+    together,
 )
 from tests.runtime.bundles import HIDDEN, LENGTH
 from tests.runtime.core.roles import changed, graph, roles
@@ -100,7 +100,7 @@ def sharing(role: Role) -> Role:
 
 def test_a_shared_step_round_trips(sharing: Role) -> None:
     """Each request has the first row of its slot."""
-    step = shared([TOKEN, *OTHERS])
+    step = together([TOKEN, *OTHERS])
     rows = (Row(7, 3, 4, 6, 1), Row(9, 0, 1, 3, 1), Row(8, 6, 4, 5, 1))
     assert rows_of(step, 3) == rows
     assert step_of(data_of(step), sharing) == step
@@ -111,12 +111,12 @@ def test_a_shared_step_round_trips(sharing: Role) -> None:
 
 def test_only_the_rows_that_want_probabilities_have_them() -> None:
     told = (Likely(1, -0.5),)
-    step = replace(shared([TOKEN, replace(TOKEN, request=8, slot=2)]), likely=((), told))
+    step = replace(together([TOKEN, replace(TOKEN, request=8, slot=2)]), likely=((), told))
     assert [own.likely for own in apart(step)] == [(), (told,)]
 
 
 def test_a_step_that_nobody_shares_is_its_request_s() -> None:
-    assert shared([TOKEN]) == TOKEN
+    assert together([TOKEN]) == TOKEN
     assert apart(TOKEN) == [TOKEN]
 
 
@@ -141,12 +141,73 @@ def test_a_step_that_nobody_shares_is_its_request_s() -> None:
 )
 def test_rows_that_share_no_step(sharing: Role, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RunError, match=message):
-        step_of(data_of(shared([TOKEN, *OTHERS]), **changes), sharing)
+        step_of(data_of(together([TOKEN, *OTHERS]), **changes), sharing)
 
 
 def test_steps_are_shared_where_the_build_says_so(role: Role) -> None:
     with pytest.raises(RunError, match="row 0 of step 1 does not belong to request 7"):
-        step_of(data_of(shared([TOKEN, OTHERS[0]])), role)
+        step_of(data_of(together([TOKEN, OTHERS[0]])), role)
+
+
+# -- steps of several tokens
+
+NEXT = [replace(TOKEN, step=TOKEN.step + n, position=(TOKEN.position[0] + n,)) for n in range(1, 4)]
+
+
+@pytest.fixture
+def guessing(role: Role) -> Role:
+    """Three sequences a request, and up to four tokens of one in a step."""
+    return changed(
+        role, model=structs.replace(role.model, max_requests=3, step_tokens=((2, 1100), (4, 1300)))
+    )
+
+
+def test_a_step_of_several_tokens_round_trips(guessing: Role) -> None:
+    step = together([TOKEN, *NEXT])
+    assert rows_of(step, 3) == tuple(Row(7, 3, 4 + n, 6 + n, 1) for n in range(4))
+    assert step_of(data_of(step), guessing) == step
+    assert apart(step) == [TOKEN, *NEXT]
+    assert (step.rows, step.further, step.others, step.end) == (4, 3, (), (7, 8, 9, 10))
+    check_step(step, guessing)
+    assert step.same_as(together([TOKEN, *NEXT])) and not step.same_as(together([TOKEN, *NEXT[:2]]))
+
+
+def test_tokens_of_a_step_are_behind_one_another(guessing: Role) -> None:
+    good = rows_of(together([TOKEN, *NEXT]), 3)
+    step_of(data_of(TOKEN, rows=good), guessing)
+    for place, wrong in [
+        (1, Row(8, 3, 5, 7, 1)),  # of another request
+        (1, Row(7, 6, 5, 7, 1)),  # in another slot
+        (2, Row(7, 3, 7, 8, 1)),  # a step is left out
+        (2, Row(7, 3, 6, 9, 1)),  # a position is
+        (3, Row(7, 3, 7, 9, 1, 7)),  # of another branch
+    ]:
+        with pytest.raises(RunError, match=f"step {wrong.step} does not follow step 4 of request 7"):
+            step_of(data_of(TOKEN, rows=(*good[:place], wrong, *good[place + 1 :])), guessing)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"phase": "prefill"}, "a step of 'prefill' has 4 tokens of a request, at most 4"),
+        ({"open": (OPENING,)}, "has 4 tokens"),
+        ({"rows": tuple(Row(7, 3, 4 + n, 6 + n, 1) for n in range(5))}, "5 tokens of a request, at most 4"),
+        ({"rows": tuple(Row(7, 3, n, n, 1) for n in range(2))}, "step 0 does not follow step 0"),
+    ],
+)
+def test_steps_that_take_no_several_tokens(guessing: Role, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        step_of(data_of(together([TOKEN, *NEXT]), **changes), guessing)
+
+
+def test_several_tokens_go_where_the_build_says_so(role: Role, guessing: Role) -> None:
+    with pytest.raises(RunError, match="row 3 of step 5 does not belong to request 7"):
+        step_of(data_of(together([TOKEN, NEXT[0]])), role)
+    with pytest.raises(RunError, match="batch is 4, at most 1"):
+        check_step(together([TOKEN, *NEXT]), changed(role, model=structs.replace(role.model, max_requests=3)))
+    check_step(together([TOKEN, *NEXT]), guessing)
+    with pytest.raises(RunError, match=f"1 of 1 tokens at position {LENGTH}"):
+        check_step(replace(together([TOKEN, NEXT[0]]), position=(LENGTH - 1, LENGTH)), guessing)
 
 
 @pytest.mark.parametrize(
@@ -161,13 +222,13 @@ def test_steps_are_shared_where_the_build_says_so(role: Role) -> None:
 )
 def test_sizes_of_a_shared_step(sharing: Role, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(RunError, match=message):
-        check_step(replace(shared([TOKEN, *OTHERS]), **changes), sharing)
+        check_step(replace(together([TOKEN, *OTHERS]), **changes), sharing)
 
 
 def test_two_devices_mean_other_shared_steps() -> None:
-    step = shared([TOKEN, *OTHERS])
-    assert step.same_as(shared([TOKEN, *OTHERS]))
-    assert not step.same_as(shared([TOKEN, replace(OTHERS[0], request=6), OTHERS[1]]))
+    step = together([TOKEN, *OTHERS])
+    assert step.same_as(together([TOKEN, *OTHERS]))
+    assert not step.same_as(together([TOKEN, replace(OTHERS[0], request=6), OTHERS[1]]))
 
 
 # -- steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +130,31 @@ def test_a_shared_step_is_that_of_each_request_alone(device: Device) -> None:
         inputs = [np.concatenate(hidden), np.array(positions), np.ones(2, np.int64)]
         (made,) = engine.run_shared(PART, slots, inputs, {"batch": 2, "sequence": 1})
         np.testing.assert_array_equal(made, np.concatenate(rows))
+
+
+def test_tokens_of_one_step_are_those_one_after_the_other(device: Device) -> None:
+    """Each row sees the keys of those before it; what is behind a row that counts is written again."""
+    alone, engine = device.engine(), device.engine()
+    for each in (alone, engine):
+        each.reset(1, {"batch": 1, "sequence": 4})
+        step(each, 1, 0, rows=3, batch=1)
+
+    def together(positions: Sequence[int], seeds: Sequence[int]) -> Array:
+        hidden = [
+            np.random.default_rng(seed).standard_normal((1, 1, WIDTH)).astype(np.float32) for seed in seeds
+        ]
+        inputs = [np.concatenate(hidden), np.array(positions), np.ones(len(positions), np.int64)]
+        (made,) = engine.run_shared(PART, [1] * len(positions), inputs, {"batch": len(hidden), "sequence": 1})
+        return made
+
+    right = np.concatenate([step(alone, 1, at, batch=1) for at in (3, 4)])
+    np.testing.assert_array_equal(together((3, 4), (3, 4)), right)
+    together((5, 6), (50, 60))  # wrong guesses
+    right = np.concatenate([step(alone, 1, at, batch=1) for at in (5, 6)])
+    np.testing.assert_array_equal(together((5, 6), (5, 6)), right)
+    for state in STATES:
+        kept, own = (each.read_rows(PART, 1, state, 0, 0, 7) for each in (engine, alone))
+        np.testing.assert_array_equal(kept, own)
 
 
 def test_steps_on_processors_are_computed_at_once(device: Device) -> None:

@@ -34,6 +34,7 @@ Execution::Execution(ScriptPtr script, Step of_step, std::vector<Row> rows, bool
     : step(std::move(of_step)),
       timing(std::move(of_timing)),
       resets(of_resets),
+      tokens(1 + step.further),
       script_(std::move(script)),
       rows_(std::move(rows)),
       trace_(trace),

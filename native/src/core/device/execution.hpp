@@ -21,7 +21,7 @@ struct Row {
 /// A step that is under way.
 class Execution {
  public:
-  /// `rows`: the requests whose step it is, in the order of their rows; `values`: what is there; `of_resets`: whether the
+  /// `rows`: the request of each row that is a step of its own; `values`: what is there; `of_resets`: whether the
   /// next sub-module that runs finds the states of an earlier request.
   Execution(ScriptPtr script, Step of_step, std::vector<Row> rows, bool trace, Tensors values, Timing of_timing,
             bool of_resets);
@@ -29,6 +29,8 @@ class Execution {
   Step step;
   Timing timing;
   bool resets;
+  /// Steps of its request that are over with it: those of its rows that have not been taken back.
+  std::uint64_t tokens;
   /// Since when it waits for a message; never: it does not.
   std::optional<double> waiting_since;
   /// Since when it could go on.

@@ -207,7 +207,7 @@ void Request::take_back(const Step& step) {
 /// Whether a message is the first of a step that may begin now.
 bool Request::begins_with(const Step& step) const {
   if (under_way_.empty()) return true;
-  return step.step == steps + under_way_.size() && !script_->role->is_source() && under_way_.takes(step);
+  return step.step == steps + under_way_.tokens() && !script_->role->is_source() && under_way_.takes(step);
 }
 
 /// A message is the first to tell of a step.
@@ -222,7 +222,7 @@ Execution& Request::join(const Step& step, double now) {
 }
 
 Execution& Request::start(const Step& step, const Tensors& inputs, double now) {
-  if (step.others.empty()) {
+  if (step.rows() == 1) {
     check_follows(step);
   } else {
     check_follows(apart(step).front());
@@ -237,7 +237,7 @@ Execution& Request::start(const Step& step, const Tensors& inputs, double now) {
   timing.step = takes_token(step.phase) && behind > ends_.size() ? behind - ends_.size() : 0;
   timing.started_s = now;
   timing.epoch = script_->role->epoch();
-  std::vector<Row> rows{{slot, sampling_}};
+  std::vector<Row> rows(1 + step.further, {slot, sampling_});
   for (const RequestPtr& mate : mates_) rows.push_back({mate->slot, mate->sampling_});
   if (step.busy_s && !guesses_) sure_ = steps;
   guesses_ = step.busy_s.has_value();
@@ -255,7 +255,7 @@ Execution& Request::start(const Step& step, const Tensors& inputs, double now) {
 }
 
 void Request::check_follows(const Step& step) const {
-  const std::uint64_t following = steps + under_way_.size();
+  const std::uint64_t following = steps + under_way_.tokens();
   bool fits = step.step == following && step.slot == slot;
   if (fits && step.step == 0 && reuse_) fits = step.position == Counts{reuse_->rows};
   if (fits && step.step != 0) fits = !(ends_.empty() && step.step > 0) && position(step.step) == step.position;
@@ -279,9 +279,11 @@ Tensors Request::step_inputs(const Step& step) const {
 void Request::finish(double now, Actions& out) {
   const Execution over = under_way_.end_first();
   const Step& step = over.step;
-  timings.push_back(over.timing);
+  std::vector<Timing> own = each_alone(over.timing, 1 + step.further);
+  own.resize(over.tokens);
+  timings.insert(timings.end(), own.begin(), own.end());
   idle_since_ = now;
-  steps = step.step + 1;
+  steps = step.step + over.tokens;
   resets_ = over.resets;
   if (over.kept) kept_ = *over.kept;
   const std::vector<RequestPtr> mates = std::exchange(mates_, {});

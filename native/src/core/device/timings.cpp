@@ -14,6 +14,22 @@ void Timing::add(const Timing& later) {
   for (const auto& [peer, seconds] : later.wait_s) wait_s[peer] += seconds;
 }
 
+std::vector<Timing> each_alone(const Timing& timing, std::uint64_t count) {
+  std::vector<Timing> found(count, timing);
+  if (count == 1) return found;
+  const auto parts = static_cast<double>(count);
+  for (std::uint64_t token = 0; token < count; ++token) {
+    Timing& own = found[token];
+    own.step += token;
+    own.compute_s /= parts;
+    own.queue_s /= parts;
+    own.sent_bytes /= count;
+    own.received_bytes /= count;
+    for (auto& [peer, seconds] : own.wait_s) seconds /= parts;
+  }
+  return found;
+}
+
 std::vector<Timing> whole_steps(const std::vector<Timing>& timings) {
   Map<std::uint64_t, Timing> found;
   for (const Timing& timing : timings) {

@@ -8,6 +8,12 @@ namespace partc::core {
 
 bool takes_token(const std::string& phase) { return phase == "decode" || phase == program::REPLAY; }
 
+std::uint64_t UnderWay::tokens() const {
+  std::uint64_t count = 0;
+  for (const Execution& each : executions_) count += each.tokens;
+  return count;
+}
+
 Execution* UnderWay::of(std::uint64_t step) {
   const auto found = std::ranges::find_if(executions_, [&](const Execution& each) { return each.step.step == step; });
   return found == executions_.end() ? nullptr : &*found;
@@ -46,6 +52,9 @@ void UnderWay::drop(std::uint64_t first) {
     executions_.back().drop();
     executions_.pop_back();
   }
+  if (executions_.empty()) return;
+  Execution& last = executions_.back();
+  last.tokens = std::min(last.tokens, first - last.step.step);
 }
 
 }  // namespace partc::core

@@ -16,7 +16,8 @@ bool takes_token(const std::string& phase);
 class UnderWay {
  public:
   bool empty() const { return executions_.empty(); }
-  std::uint64_t size() const { return executions_.size(); }
+  /// Steps of the request that are over with them.
+  std::uint64_t tokens() const;
   /// The earliest; null: there is none.
   Execution* first() { return executions_.empty() ? nullptr : &executions_.front(); }
   const Execution* first() const { return executions_.empty() ? nullptr : &executions_.front(); }
@@ -38,7 +39,7 @@ class UnderWay {
   bool has(const Execution* execution) const;
   /// How many of them have run a sub-module, or run it; `computing`: for which the engine works.
   std::uint64_t begun(const std::string& submodule, const Execution* computing) const;
-  /// Nothing will follow from any of them, from a step on.
+  /// Nothing will follow from any of them, from a step on; one that has taken it behind its own goes on.
   void drop(std::uint64_t first = 0);
 
  private:

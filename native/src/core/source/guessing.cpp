@@ -17,6 +17,10 @@ constexpr double KEPT = 0.98;
 constexpr double NEARLY = 0.9;
 /// A stage takes so much longer than it computes: it receives and sends.
 constexpr double SLACK = 1.05;
+/// The part of a price that is forgotten with each step that does not show it.
+constexpr double FORGOTTEN = 0.001;
+/// No time is told that is shorter: 0 is one that is not known.
+constexpr double LEAST_S = 1e-9;
 /// Weight of the last value in a mean.
 constexpr double NEW = 0.1;
 /// Steps that arrive so much further apart than they left have waited for each other.
@@ -35,25 +39,43 @@ double mean(double before, double value) {
 
 }  // namespace
 
-Guessing::Guessing() {
+Guessing::Guessing(std::vector<std::pair<std::uint64_t, std::uint64_t>> costs, std::uint64_t stages)
+    : costs_(std::move(costs)), stages_(static_cast<double>(stages)) {
+  for (const auto& [tokens, cost] : costs_) prices_[tokens] = static_cast<double>(cost) / 1000.0;
   for (std::size_t at = 0; at < PRIOR.size(); ++at) right_[at] = PRIOR[at] * PRIOR_WEIGHT;
   all_.fill(PRIOR_WEIGHT);
 }
 
-void Guessing::came(double began_s, double now, std::optional<double> busy_s, bool is_sure) {
-  if (is_sure) {
-    const double lap_s = now - began_s;
-    double& own = guessed_at_ >= began_s - lap_s_ ? loud_s_ : calm_s_;
-    own = mean(own, lap_s);
-    lap_s_ = mean(lap_s_, lap_s);
-    ++steps_;
-  }
-  if (busy_s) stage_s_ = mean(stage_s_, *busy_s);
+void Guessing::came(double began_s, double now, std::uint64_t tokens) {
+  const double lap_s = now - began_s;
+  double& own = guessed_at_ >= began_s - lap_s_ ? loud_s_ : calm_s_;
+  own = mean(own, lap_s);
+  if (tokens == 1) lap_s_ = mean(lap_s_, lap_s);
+  ++steps_;
+}
+
+/// What has not been measured lately becomes again what is expected of it: so it is tried again.
+void Guessing::timed(std::uint64_t tokens, double busy_s) {
   link_s_ *= KEPT;
+  if (tokens == 1) {
+    stage_s_ = mean(stage_s_, busy_s);
+  } else if (stage_s_ != 0.0 && prices_.contains(tokens)) {
+    priced(tokens, busy_s / stage_s_);
+  }
+  for (const auto& [other, cost] : costs_) {
+    if (other == tokens) continue;
+    double& price = prices_[other];
+    price += FORGOTTEN * (static_cast<double>(cost) / 1000.0 - price);
+  }
+}
+
+void Guessing::forget_times(std::uint64_t stages) {
+  stages_ = static_cast<double>(stages);
+  lap_s_ = calm_s_ = loud_s_ = gap_s_ = stage_s_ = link_s_ = 0.0;
 }
 
 void Guessing::apart(double left_s, double arrived_s) {
-  gap_s_ = mean(gap_s_, arrived_s);
+  gap_s_ = mean(gap_s_, std::max(arrived_s, LEAST_S));
   if (arrived_s > QUEUED * left_s) link_s_ = mean(link_s_, arrived_s);
 }
 
@@ -66,7 +88,21 @@ void Guessing::scored(const std::optional<Draft>& draft, std::uint64_t token, do
   all_[draft->length] = all_[draft->length] * KEPT + 1.0;
 }
 
-bool Guessing::has_time(double began_s, double now) const { return now + NEARLY * slowest_s() <= began_s + lap_s_; }
+bool Guessing::has_time(double expected, double now) const { return now + NEARLY * slowest_s() <= expected; }
+
+std::uint64_t Guessing::tokens(const std::vector<double>& chances) const {
+  if (lap_s_ == 0.0) return 1;
+  std::uint64_t best = 1;
+  for (const auto& [size, price] : prices_) {
+    if (size <= 1 + chances.size() && rate(chances, size) > rate(chances, best)) best = size;
+  }
+  return best;
+}
+
+double Guessing::lap_of(std::uint64_t tokens) const {
+  const double busy_s = std::min(lap_s_, stages_ * stage_s_);
+  return lap_s_ + (price(tokens) - 1.0) * busy_s + static_cast<double>(tokens - 1) * link_s_;
+}
 
 bool Guessing::goes() const {
   const bool is_tried = steps_ % PERIOD < TRIED;
@@ -81,11 +117,40 @@ bool Guessing::pays() const {
 }
 
 std::uint64_t Guessing::most() const {
-  if (slowest_s() == 0.0) return 1;
+  if (stages_ < 2.0 || slowest_s() == 0.0) return 1;
   const double room = std::min(std::ceil(lap_s_ / slowest_s()), static_cast<double>(1 + MOST_GUESSED));
   return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(room));
 }
 
-double Guessing::pace_s() const { return std::max(SLACK * stage_s_, link_s_); }
+double Guessing::pace_of(std::uint64_t tokens) const {
+  return std::max(SLACK * stage_s_ * price(tokens), static_cast<double>(tokens) * link_s_);
+}
+
+double Guessing::price(std::uint64_t tokens) const {
+  const auto found = prices_.find(tokens);
+  return found == prices_.end() ? 1.0 : found->second;
+}
+
+/// A step of so many tokens has shown its price; what is not known yet of others follows it.
+void Guessing::priced(std::uint64_t tokens, double shown) {
+  const double weight = std::max(NEW, 1.0 / (2.0 + static_cast<double>(seen_[tokens]++)));
+  double& own = prices_[tokens];
+  own += weight * (std::min(shown, FAR * static_cast<double>(tokens)) - own);
+  const auto extra_of = [](std::uint64_t cost) { return static_cast<double>(cost) / 1000.0 - 1.0; };
+  const auto expected = std::ranges::find(costs_, tokens, [](const auto& each) { return each.first; });
+  const double extra = extra_of(expected->second);
+  for (const auto& [other, cost] : costs_) {
+    if (seen_.contains(other) || extra <= 0.0) continue;
+    prices_[other] = 1.0 + extra_of(cost) * std::max(0.0, own - 1.0) / extra;
+  }
+}
+
+/// Tokens that come true in a second where steps take so many: those under way at once come in one lap.
+double Guessing::rate(const std::vector<double>& chances, std::uint64_t tokens) const {
+  const std::size_t taken = std::min<std::size_t>(tokens * most(), 1 + chances.size());
+  double right = 0.0;
+  for (std::size_t at = 0; at + 1 < taken; ++at) right += chances[at];
+  return (1.0 + right) / lap_of(tokens);
+}
 
 }  // namespace partc::core

@@ -62,14 +62,21 @@ bool Job::finished() const {
   return std::ranges::none_of(finish, [](const std::string& reason) { return reason.empty(); });
 }
 
-bool Job::may_guess() const {
-  if (!window || window->is_full() || drawn.empty()) return false;
-  const std::uint64_t guesses = window->guesses.size();
-  return next_step == reached() + 1 + guesses && drawn.size() + guesses + 1 < max_new_tokens;
+std::uint64_t Job::under_way() const {
+  if (state != JobState::stepping) return 0;
+  const std::uint64_t behind = window ? window->guesses.size() - window->steps() : 0;
+  return next_step - over - behind;
 }
 
-Call Job::guess(std::uint64_t token, double chance, double now) {
-  window->add({token, now, chance});
+std::uint64_t Job::may_guess() const {
+  if (!window || drawn.empty()) return 0;
+  const std::uint64_t guesses = window->guesses.size(), known = drawn.size() + guesses + 1;
+  if (next_step != reached() + 1 + guesses || known >= max_new_tokens) return 0;
+  return std::min(window->room(), max_new_tokens - known);
+}
+
+Call Job::guess(const Guess& guess) {
+  window->add(guess);
   return call(next_step++);
 }
 

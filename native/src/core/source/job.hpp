@@ -90,16 +90,18 @@ class Job {
   std::uint64_t reached() const { return drawn.empty() ? 0 : prompt.size() - 1 + drawn.size(); }
   /// Whether its next step makes a token, and nothing else comes before that.
   bool is_at_token() const { return !drawn.empty() && next_step >= prompt.size() && next_step + 1 >= reached(); }
-  /// Steps that have begun, and are not over.
-  std::uint64_t under_way() const { return state == JobState::stepping ? next_step - over : 0; }
+  /// Steps that have begun, and are not over; tokens that one step takes are one.
+  std::uint64_t under_way() const;
   /// The step from which on it was last taken back; 0: it never was.
   std::uint64_t branch() const { return window ? window->branch : 0; }
-  /// Whether the step behind those under way takes a token that is not known, and the one behind it is wanted.
-  bool may_guess() const;
+  /// Guesses that steps may take behind those under way: of tokens that are not known, while more are wanted.
+  std::uint64_t may_guess() const;
   /// When the last of its steps under way began.
   double last_started() const { return window && !window->guesses.empty() ? window->guesses.back().started : started; }
-  /// The step that takes a guessed token begins; only where it has a window.
-  Call guess(std::uint64_t token, double chance, double now);
+  /// Tokens that the last of its steps under way takes.
+  std::uint64_t last_tokens() const { return window ? window->last_tokens : 1; }
+  /// A step that takes a guessed token begins; only where it has a window.
+  Call guess(const Guess& guess);
   /// Whether a step that is over took a guess that was wrong, or came behind one.
   bool is_void(const Step& step) const { return step.branch != branch(); }
   /// Hold a new token against the guess for it; whether the step that takes it is under way. If it is not right the

@@ -9,7 +9,7 @@
 namespace partc::core {
 namespace {
 
-/// The values of one of the requests that have a row each.
+/// The values of one row.
 Tensors row_of(const Tensors& values, std::uint64_t row) {
   Tensors found;
   for (const auto& [name, all] : values) found.set(name, part_of(all, 0, row, row + 1));
@@ -32,7 +32,7 @@ void Schedule::adopt(RolePtr of_role) {
   role = sharing.role = std::move(of_role);
   queue.forget_rows();
   deadlines.adopt(role);
-  guessed.guessing.forget_times();
+  guessed.guessing.forget_times(role->ring().size());
 }
 
 void Schedule::devices_lost(const Names& gone, double now, Actions& out) {
@@ -90,7 +90,7 @@ void Schedule::go_on(double now, Actions& out) {
   for (const JobPtr& job : queue.running()) {
     if (job->state == JobState::standing) begin(job, now, out);
   }
-  sharing.begin(now, out);
+  begin_shared(now, out);
   open_waiting(now, out);
 }
 
@@ -154,17 +154,20 @@ void Schedule::moved(std::uint64_t number, double now) {
 }
 
 void Schedule::emitted(const Step& step, const Tensors& values, double now, Actions& out) {
-  const JobPtr alone = step.others.empty() ? queue.runs(step.request) : nullptr;
-  if (alone && alone->is_void(step)) return;
+  if (step.others.empty() && is_void(step)) return;
   sharing.over(step.request);
-  if (step.others.empty()) {
+  guessed.timed(step);
+  if (step.rows() == 1) {
     take_values(step, values, now, out);
   } else {
     std::uint64_t row = 0;
-    for (const Step& own : apart(step)) take_values(own, row_of(values, row++), now, out);
+    for (const Step& own : apart(step)) {
+      const Tensors given = row_of(values, row++);
+      if (!is_void(own)) take_values(own, given, now, out);
+    }
   }
   let_go(out);
-  sharing.begin(now, out);
+  begin_shared(now, out);
   open_waiting(now, out);
 }
 
@@ -192,6 +195,18 @@ void Schedule::check_deadlines(double now, Actions& out) {
   });
   if (deadlines.asks(queue.stepping(), now)) out.push_back(Broadcast{messages::Ping{}});
   deadlines.set_due(queue, absent, clients.orphans.due(), now);
+}
+
+/// Whether a step of a request took a guess that was wrong, or came behind one.
+bool Schedule::is_void(const Step& step) const {
+  const JobPtr job = queue.runs(step.request);
+  return job && job->is_void(step);
+}
+
+/// Begin steps of the requests that may share some.
+void Schedule::begin_shared(double now, Actions& out) {
+  sharing.begin(
+      now, [this](Job& job, Call call, double at) { return guessed.begin_alone(job, std::move(call), at); }, out);
 }
 
 /// The values of a request.
@@ -244,7 +259,7 @@ void Schedule::take(Job& job, const Tensor& tokens, const Likelies& likely, Acti
 void Schedule::begin(const JobPtr& job, double now, Actions& out) {
   if (sharing.serves(*job)) return sharing.add(job);
   job->step_begins(now);
-  for (auto& [step, inputs] : job->calls()) out.push_back(Begin{step, inputs});
+  for (Call& call : job->calls()) out.push_back(guessed.begin_alone(*job, std::move(call), now));
 }
 
 /// Free the slots of requests that have ended while others computed with them.
@@ -282,7 +297,7 @@ void Schedule::fail(const JobPtr& job, const Error& error, double now, Actions& 
     out.push_back(End{*job->number, false});
   }
   clients.end(job, {messages::Error{job->ticket, messages::problem_of(error)}, {}}, now, out);
-  sharing.begin(now, out);
+  begin_shared(now, out);
   open_waiting(now, out);
 }
 

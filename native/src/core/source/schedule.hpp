@@ -88,6 +88,8 @@ class Schedule {
 
  private:
   void begin(const JobPtr& job, double now, Actions& out);
+  void begin_shared(double now, Actions& out);
+  bool is_void(const Step& step) const;
   void let_go(Actions& out);
   void take_values(const Step& step, const Tensors& values, double now, Actions& out);
   void take(Job& job, const Tensor& tokens, const Likelies& likely, Actions& out);

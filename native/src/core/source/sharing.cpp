@@ -7,7 +7,7 @@ namespace {
 
 bool has(const auto& jobs, const JobPtr& job) { return std::ranges::find(jobs, job) != jobs.end(); }
 
-/// What every request brings, one behind the other: each has one sequence.
+/// What every row brings, one behind the other.
 Tensors side_by_side(const std::vector<Call>& calls) {
   Tensors found;
   for (const auto& [name, first] : calls.front().second) {
@@ -19,6 +19,13 @@ Tensors side_by_side(const std::vector<Call>& calls) {
 }
 
 }  // namespace
+
+Begin begin_of(std::vector<Call> calls) {
+  if (calls.size() == 1) return {std::move(calls.front().first), std::move(calls.front().second)};
+  std::vector<Step> steps;
+  for (const auto& [step, inputs] : calls) steps.push_back(step);
+  return {together(steps), side_by_side(calls)};
+}
 
 void Sharing::greeted(const std::string& device, bool takes) {
   if (takes) {
@@ -38,17 +45,15 @@ void Sharing::add(const JobPtr& job) {
   if (!has(due_, job)) due_.push_back(job);
 }
 
-void Sharing::begin(double now, Actions& out) {
+void Sharing::begin(double now, const BeginAlone& alone, Actions& out) {
   if (held) return;
   for (std::vector<JobPtr> jobs = take(); !jobs.empty(); jobs = take()) {
     std::vector<Call> calls;
-    std::vector<Step> steps;
     for (const JobPtr& job : jobs) {
       job->step_begins(now);
       calls.push_back(job->calls().front());  // the only one: it is at a token
-      steps.push_back(calls.back().first);
     }
-    out.push_back(Begin{shared(steps), side_by_side(calls)});
+    out.push_back(jobs.size() > 1 ? begin_of(std::move(calls)) : alone(*jobs.front(), std::move(calls.front()), now));
   }
 }
 

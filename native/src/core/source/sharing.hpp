@@ -3,6 +3,7 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,6 +13,12 @@
 #include "format/map.hpp"
 
 namespace partc::core {
+
+/// (request, its step, now) → the begin of a step that no other request shares.
+using BeginAlone = std::function<Begin(Job& job, Call call, double now)>;
+
+/// The begin of one step of all these, which have one token each.
+Begin begin_of(std::vector<Call> calls);
 
 /// The requests that may share steps.
 class Sharing {
@@ -31,7 +38,7 @@ class Sharing {
   /// A request is due.
   void add(const JobPtr& job);
   /// Begin steps of the requests that are due, as many as the ring has stages.
-  void begin(double now, Actions& out);
+  void begin(double now, const BeginAlone& alone, Actions& out);
   /// The requests of the step under way that a request is in; none: it is in no such step.
   std::vector<JobPtr> of(std::uint64_t number) const;
   /// The step of this first request is over, or will never be.

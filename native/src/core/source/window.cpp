@@ -1,14 +1,21 @@
 #include "core/source/window.hpp"
 
+#include <algorithm>
+
 #include "core/step.hpp"
 
 namespace partc::core {
 
-bool Window::is_full() const { return guesses.size() >= MOST_GUESSED; }
+std::uint64_t Window::room() const { return MOST_GUESSED - guesses.size(); }
 
-std::optional<Draft> Window::draft(const std::set<std::uint64_t>& ends) {
+std::uint64_t Window::steps() const {
+  return static_cast<std::uint64_t>(std::ranges::count_if(guesses, [](const Guess& guess) { return guess.leads; }));
+}
+
+std::optional<Draft> Window::draft(const std::set<std::uint64_t>& ends, const std::vector<Guess>& behind) {
   Counts before;
   for (const Guess& guess : guesses) before.push_back(guess.token);
+  for (const Guess& guess : behind) before.push_back(guess.token);
   std::optional<Draft> found = drafts.next(before);
   if (found && ends.contains(found->token)) found.reset();
   return found;
@@ -39,6 +46,7 @@ std::optional<Guess> Window::compare(std::uint64_t token) {
 
 void Window::empty() {
   guesses.clear();
+  true_tokens = last_tokens = 1;
   branch = 0;
 }
 

@@ -17,6 +17,8 @@ struct Guess {
   double started = 0.0;
   /// How often this guess and all before it are right.
   double chance = 0.0;
+  /// Whether it is the first token of its step.
+  bool leads = true;
 };
 
 /// The guesses of one request.
@@ -29,20 +31,24 @@ class Window {
   std::deque<Guess> guesses;
   /// The step from which on the request was last taken back; 0: it never was, in the placement in force.
   std::uint64_t branch = 0;
-  /// Steps that began with a guess, and those whose guess was right.
+  /// Guesses that steps took, and those that were right.
   std::uint64_t drafted = 0, accepted = 0;
   /// Whether the token of the step that is awaited was known when it began.
   bool is_sure = true;
+  /// Tokens of the last step whose first one was known, and of the step that began last.
+  std::uint64_t true_tokens = 1, last_tokens = 1;
 
-  /// Whether no further guess may be under way.
-  bool is_full() const;
+  /// Guesses that may be under way besides.
+  std::uint64_t room() const;
+  /// Steps under way that begin with a guess.
+  std::uint64_t steps() const;
   /// How often all guesses that are under way are right.
   double chance() const { return guesses.empty() ? 1.0 : guesses.back().chance; }
   /// Whether the guess for the awaited token is as good as right, so that no true step will follow from it.
   bool counts_on() const { return !guesses.empty() && guesses.front().chance >= SURE; }
-  /// What the token behind the guesses may be; none where it would end the answer.
-  std::optional<Draft> draft(const std::set<std::uint64_t>& ends);
-  /// The step that takes a guess begins.
+  /// What the token behind the guesses may be, and behind more of them; none where it would end the answer.
+  std::optional<Draft> draft(const std::set<std::uint64_t>& ends, const std::vector<Guess>& behind = {});
+  /// A step that takes a guess begins.
   void add(const Guess& guess);
   /// The token of the step has come that began then: how far it and the one before left apart, and arrived.
   std::pair<double, double> apart(double started, double now);

@@ -60,7 +60,7 @@ class Execution:
     script: Script
     step: Step
     rows: Sequence[Row]
-    """The requests whose step it is, in the order of their rows; the first is the one that executes it."""
+    """The request of each row that is a step of its own; the first is the one that executes the step."""
     trace: bool
     values: dict[str, Array]
     """What is there by now."""
@@ -75,6 +75,8 @@ class Execution:
     """Values for the client."""
     kept: Mapping[str, Array] | None = None
     """Values that later steps read; None: nothing is said of them."""
+    tokens: int = field(init=False)
+    """Steps of its request that are over with it: those of its rows that have not been taken back."""
     _role: Role = field(init=False)
     _program: Program = field(init=False)
     _awaits: Sequence[tuple[Message, ...]] = field(init=False)
@@ -86,6 +88,7 @@ class Execution:
     """All messages that have been in the inbox."""
 
     def __post_init__(self) -> None:
+        self.tokens = 1 + self.step.further
         script, phase = self.script, self.step.phase
         self._role = script.role
         self._program, self._awaits = script.role.programs[phase], script.awaits[phase]

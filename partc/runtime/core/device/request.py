@@ -33,7 +33,7 @@ from partc.format.program import CHUNK, Message
 from partc.runtime.core.actions import Action, Emitted
 from partc.runtime.core.device.execution import Execution, Row
 from partc.runtime.core.device.script import Script
-from partc.runtime.core.device.timings import Timing
+from partc.runtime.core.device.timings import Timing, each_alone
 from partc.runtime.core.device.under_way import TOKEN_PHASES, UnderWay
 from partc.runtime.core.step import MOST_GUESSED, Step, apart
 
@@ -313,7 +313,7 @@ class Request:
         """Whether a message is the first of a step that may begin now."""
         if not self._under_way:
             return True
-        follows = step.step == self.steps + len(self._under_way)
+        follows = step.step == self.steps + self._under_way.tokens
         return follows and not self.script.role.is_source and self._under_way.takes(step)
 
     def _joined(self, step: Step, now: float) -> Execution:
@@ -335,7 +335,7 @@ class Request:
         execution = Execution(
             self.script,
             step,
-            [self._row, *(mate._row for mate in self._mates)] if self._mates else (self._row,),
+            [*[self._row] * (1 + step.further), *(mate._row for mate in self._mates)],
             self.trace,
             {**self._step_inputs(step), **self._kept, **inputs},
             Timing(self.number, number, started_s=now, epoch=self.script.role.epoch),
@@ -352,7 +352,7 @@ class Request:
 
     def _check_follows(self, step: Step) -> None:
         """Hold a step of this request alone against those before; raises RunError."""
-        following = self.steps + len(self._under_way)
+        following = self.steps + self._under_way.tokens
         fits = step.step == following and step.position == self._position_of(step)
         in_turn = (step.phase in TOKEN_PHASES) == (self._phase not in ("", CHUNK))
         if not (fits and step.slot == self.slot and in_turn):
@@ -378,9 +378,9 @@ class Request:
         """The earliest step is over; what it emits goes out last, since the request's next step begins with it."""
         execution = self._under_way.end_first()
         step = execution.step
-        self.timings.append(execution.timing)
+        self.timings += each_alone(execution.timing, 1 + step.further)[: execution.tokens]
         self.idle_since = now
-        self._resets, self.steps = execution.resets, step.step + 1
+        self._resets, self.steps = execution.resets, step.step + execution.tokens
         if execution.kept is not None:
             self._kept = execution.kept
         for mate, own in zip(self._mates, step.others, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -40,6 +40,24 @@ class Timing:
         self.epoch = max(self.epoch, later.epoch)
         for peer, seconds in later.wait_s.items():
             self.wait_s[peer] = self.wait_s.get(peer, 0.0) + seconds
+
+
+def each_alone(timing: Timing, count: int) -> list[Timing]:
+    """The timings of tokens that one step computed: each an equal part, so that they add up."""
+    if count == 1:
+        return [timing]
+    return [
+        replace(
+            timing,
+            step=timing.step + token,
+            compute_s=timing.compute_s / count,
+            queue_s=timing.queue_s / count,
+            sent_bytes=timing.sent_bytes // count,
+            received_bytes=timing.received_bytes // count,
+            wait_s={peer: seconds / count for peer, seconds in timing.wait_s.items()},
+        )
+        for token in range(count)
+    ]
 
 
 def whole_steps(timings: Iterable[Timing]) -> list[Timing]:

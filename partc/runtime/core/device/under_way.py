@@ -34,6 +34,11 @@ class UnderWay:
         return iter(self._executions)
 
     @property
+    def tokens(self) -> int:
+        """Steps of the request that are over with them."""
+        return sum([each.tokens for each in self._executions])
+
+    @property
     def first(self) -> Execution | None:
         """The earliest."""
         return self._executions[0] if self._executions else None
@@ -65,6 +70,9 @@ class UnderWay:
         return self._executions.popleft()
 
     def drop(self, first: int = 0) -> None:
-        """Nothing will follow from any of them, from a step on."""
+        """Nothing will follow from any of them, from a step on; one that has taken it behind its own goes on."""
         while self._executions and self._executions[-1].step.step >= first:
             self._executions.pop().drop()
+        if self._executions:
+            last = self._executions[-1]
+            last.tokens = min(last.tokens, first - last.step.step)

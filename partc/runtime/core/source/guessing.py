@@ -1,8 +1,14 @@
-"""When the source begins a step with a guessed token, while the true one is on its way.
+"""When the source lets steps take guessed tokens: behind the token of a step, or while the true one is on its way.
 
-A lone request leaves all devices but one idle. A *guess* is a step of one row as any other, so no call has another
-shape and no token another bit; only its input is a draft. It is right, and the next token comes so much earlier, or the
-source takes it back (`branch`). A guess leaves only where no true step is expected to wait for it:
+A step reads all weights for one token, and a few more cost little beside that; and a lone request leaves all devices
+but one idle. A *guess* is a row as any other: several of one step are computed as those of several requests are, one
+after the other where they see each other's keys, so no token has another bit; only its input is a draft. It is right,
+and the next token comes so much earlier, or the source takes it back (`branch`).
+
+A step takes so many guesses behind its own token that most tokens come true in a time (`tokens`): by the chances of the
+drafts, and by what steps of so many tokens take (the build says what to expect, the ring what is so).
+
+A step of its own begins with a guess only where no true step is expected to wait for it:
 
 1. fewer steps are under way, of all requests, than the ring has room for: its lap divided by its slowest stage;
 2. the slowest stage has had time for the step before, and will have time for this one until a token is expected, so
@@ -21,7 +27,9 @@ Time per token is (1 - g) · lap + g · slowest stage, where g is the share of t
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from partc.runtime.core.source.drafts import LENGTHS, Draft
 from partc.runtime.core.step import MOST_GUESSED
@@ -40,6 +48,10 @@ _NEARLY = 0.9
 """A true step may wait for a guess as long as the rest of a stage: laps differ by as much."""
 _SLACK = 1.05
 """A stage takes so much longer than it computes: it receives and sends."""
+_FORGOTTEN = 0.001
+"""The part of a price that is forgotten with each step that does not show it."""
+_LEAST_S = 1e-9
+"""No time is told that is shorter: 0 is one that is not known."""
 _NEW = 0.1
 """Weight of the last value in a mean."""
 _FAR = 3.0
@@ -58,8 +70,12 @@ _PERIOD, _TRIED = 128, 2
 class Guessing:
     """The source's knowledge of its ring and of its drafts."""
 
+    costs: Sequence[tuple[int, int]] = ()
+    """Tokens that a step may take, and thousandths of a step of one that it costs, as the build has it."""
+    stages: int = 1
+    """Devices of the ring."""
     lap_s: float = 0.0
-    """Seconds from the begin of a true step to its token, guesses beside it or not; 0: not known, as below."""
+    """Seconds from the begin of a true step of one token to that, guesses beside it or not; 0: not known, as below."""
     calm_s: float = 0.0
     """The same of those without guesses."""
     loud_s: float = 0.0
@@ -71,15 +87,22 @@ class Guessing:
     reach: float = 1.0
     """Share of these whose guess was under way, while guesses left."""
     stage_s: float = 0.0
-    """Seconds that the busiest device computes for a step; 0: not known."""
+    """Seconds that the busiest device computes for a step of one token; 0: not known."""
+    prices: dict[int, float] = field(init=False)
+    """Tokens of a step → its time by that of one, on the busiest device."""
     link_s: float = 0.0
     """Seconds that the busiest link takes for one, where that has shown; 0: no longer than a device."""
     _guessed_at: float = float("-inf")
     """When the last guess left."""
+    _seen: dict[int, int] = field(default_factory=dict)
+    """Tokens of a step → how often its price has shown."""
     _steps: int = 0
     """True steps whose tokens have come."""
     _right: list[float] = field(default_factory=lambda: [p * _PRIOR_WEIGHT for p in _PRIOR])
     _all: list[float] = field(default_factory=lambda: [_PRIOR_WEIGHT] * len(LENGTHS))
+
+    def __post_init__(self) -> None:
+        self.prices = {1: 1.0, **{tokens: cost / 1000 for tokens, cost in self.costs}}
 
     # -- what it learns
 
@@ -87,23 +110,34 @@ class Guessing:
         """A guess leaves."""
         self._guessed_at = now
 
-    def came(self, began_s: float, now: float, busy_s: float | None, *, is_sure: bool) -> None:
-        """The token of a step has come; whether its own was known, and how long the busiest device computed."""
-        if is_sure:
-            lap_s = now - began_s
-            if self._guessed_at >= began_s - self.lap_s:
-                self.loud_s = _mean(self.loud_s, lap_s)
-            else:
-                self.calm_s = _mean(self.calm_s, lap_s)
+    def came(self, began_s: float, now: float, tokens: int) -> None:
+        """The first token of a true step has come, which took so many."""
+        lap_s = now - began_s
+        if self._guessed_at >= began_s - self.lap_s:
+            self.loud_s = _mean(self.loud_s, lap_s)
+        else:
+            self.calm_s = _mean(self.calm_s, lap_s)
+        if tokens == 1:
             self.lap_s = _mean(self.lap_s, lap_s)
-            self._steps += 1
-        if busy_s is not None:
-            self.stage_s = _mean(self.stage_s, busy_s)
+        self._steps += 1
+
+    def timed(self, tokens: int, busy_s: float) -> None:
+        """A step of so many tokens is over, for which the busiest device computed so long.
+
+        What has not been measured lately becomes again what is expected of it: so it is tried again.
+        """
         self.link_s *= _KEPT
+        if tokens == 1:
+            self.stage_s = _mean(self.stage_s, busy_s)
+        elif self.stage_s and tokens in self.prices:
+            self._priced(tokens, busy_s / self.stage_s)
+        for other, cost in self.costs:
+            if other != tokens:
+                self.prices[other] += _FORGOTTEN * (cost / 1000 - self.prices[other])
 
     def apart(self, left_s: float, arrived_s: float) -> None:
-        """A step of a guess that was right, and the one before: how far apart they left, and arrived, seconds."""
-        self.gap_s = _mean(self.gap_s, arrived_s)
+        """The step of a guess that was right, and the one before: how far apart they left, and arrived, seconds."""
+        self.gap_s = _mean(self.gap_s, max(arrived_s, _LEAST_S))
         if arrived_s > _QUEUED * left_s:
             self.link_s = _mean(self.link_s, arrived_s)
 
@@ -121,26 +155,54 @@ class Guessing:
             self._right[at] = self._right[at] * _KEPT + (draft.token == token)
             self._all[at] = self._all[at] * _KEPT + 1.0
 
-    def forget_times(self) -> None:
-        """Another placement is in force: its laps are others."""
+    def forget_times(self, stages: int) -> None:
+        """Another placement is in force, of so many devices: its laps are others."""
+        self.stages = stages
         self.lap_s = self.calm_s = self.loud_s = self.gap_s = self.stage_s = self.link_s = 0.0
 
     # -- what follows
 
     @property
     def most(self) -> int:
-        """Steps that the ring has room for; 1: nothing is guessed."""
+        """Steps that the ring has room for; 1: none begins with a guess. A device alone has no time to fill."""
         slowest_s = self.slowest_s
-        return max(1, min(1 + MOST_GUESSED, math.ceil(self.lap_s / slowest_s))) if slowest_s else 1
+        if self.stages < 2 or not slowest_s:
+            return 1
+        return max(1, min(1 + MOST_GUESSED, math.ceil(self.lap_s / slowest_s)))
+
+    @property
+    def most_further(self) -> int:
+        """Guesses that a step may take behind its own token."""
+        return max(self.prices) - 1
+
+    def tokens(self, chances: Sequence[float]) -> int:
+        """Tokens that a step takes, so that most come true in a time.
+
+        `chances`: how often the guess behind its own token is right, that and the next one, and so on.
+        """
+        if not self.lap_s:
+            return 1
+        return max(
+            (size for size in self.prices if size <= 1 + len(chances)), key=partial(self._rate, chances)
+        )
+
+    def lap_of(self, tokens: int) -> float:
+        """Seconds of the lap of a step that takes so many tokens: all devices compute longer, and links send more."""
+        busy_s = min(self.lap_s, self.stages * self.stage_s)
+        return self.lap_s + (self.prices.get(tokens, 1.0) - 1.0) * busy_s + (tokens - 1) * self.link_s
 
     @property
     def slowest_s(self) -> float:
         """Seconds of the slowest stage."""
         return max(self.stage_s, self.link_s)
 
-    def has_time(self, began_s: float, now: float) -> bool:
-        """Whether the slowest stage is done with a guess before the token of a step is expected that began then."""
-        return now + _NEARLY * self.slowest_s <= began_s + self.lap_s
+    def has_time(self, expected: float, now: float) -> bool:
+        """Whether the slowest stage is done with a guess before a token is expected."""
+        return now + _NEARLY * self.slowest_s <= expected
+
+    def pace_of(self, tokens: int) -> float:
+        """Seconds between a step of so many tokens and a guess, which keeps no true step from the slowest stage."""
+        return max(_SLACK * self.stage_s * self.prices.get(tokens, 1.0), tokens * self.link_s)
 
     @property
     def goes(self) -> bool:
@@ -156,14 +218,27 @@ class Guessing:
         share = self.hits * self.reach
         return (1.0 - share) * self.loud_s + share * self.gap_s < _WORTH * self.calm_s
 
-    @property
-    def pace_s(self) -> float:
-        """Seconds between a step and a guess behind it, so that the slowest stage is not kept from true ones."""
-        return max(_SLACK * self.stage_s, self.link_s)
-
     def chance(self, draft: Draft) -> float:
         """How often drafts of this kind are right."""
         return self._right[draft.length] / self._all[draft.length]
+
+    # -- inner workings
+
+    def _priced(self, tokens: int, price: float) -> None:
+        """A step of so many tokens has shown its price; what is not known yet of others follows it."""
+        seen = self._seen.get(tokens, 0)
+        self._seen[tokens] = seen + 1
+        weight = max(_NEW, 1.0 / (2.0 + seen))
+        self.prices[tokens] += weight * (min(price, _FAR * tokens) - self.prices[tokens])
+        costs = {size: cost / 1000 - 1.0 for size, cost in self.costs}
+        for other, extra in costs.items():
+            if other not in self._seen and costs[tokens] > 0.0:
+                self.prices[other] = 1.0 + extra * max(0.0, self.prices[tokens] - 1.0) / costs[tokens]
+
+    def _rate(self, chances: Sequence[float], tokens: int) -> float:
+        """Tokens that come true in a second where steps take so many: those under way at once come in one lap."""
+        taken = min(tokens * self.most, 1 + len(chances))
+        return (1.0 + sum(chances[: taken - 1])) / self.lap_of(tokens)
 
 
 def _mean(before: float, value: float) -> float:

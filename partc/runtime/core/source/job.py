@@ -160,8 +160,11 @@ class Job:
 
     @property
     def under_way(self) -> int:
-        """Steps that have begun, and are not over."""
-        return self.next_step - self.over if self.state is State.STEPPING else 0
+        """Steps that have begun, and are not over; tokens that one step takes are one."""
+        if self.state is not State.STEPPING:
+            return 0
+        behind = 0 if self.window is None else len(self.window.guesses) - self.window.steps
+        return self.next_step - self.over - behind
 
     @property
     def branch(self) -> int:
@@ -169,23 +172,29 @@ class Job:
         return 0 if self.window is None else self.window.branch
 
     @property
-    def may_guess(self) -> bool:
-        """Whether the step behind those under way takes a token that is not known, and the one behind it is wanted."""
-        if self.window is None or self.window.is_full or not self.drawn:
-            return False
+    def may_guess(self) -> int:
+        """Guesses that steps may take behind those under way: of tokens that are not known, while more are wanted."""
+        if self.window is None or not self.drawn:
+            return 0
         guesses = len(self.window.guesses)
         is_ahead = self.next_step == self.reached + 1 + guesses
-        return is_ahead and len(self.drawn) + guesses + 1 < self.max_new_tokens
+        wanted = self.max_new_tokens - len(self.drawn) - guesses - 1
+        return max(0, min(self.window.room, wanted)) if is_ahead else 0
 
     @property
     def last_started(self) -> float:
         """When the last of its steps under way began."""
         return self.window.guesses[-1].started if self.window and self.window.guesses else self.started
 
-    def guess(self, token: int, chance: float, now: float) -> Call:
-        """The step that takes a guessed token begins; only where it has a window."""
+    @property
+    def last_tokens(self) -> int:
+        """Tokens that the last of its steps under way takes."""
+        return 1 if self.window is None else self.window.last_tokens
+
+    def guess(self, guess: Guess) -> Call:
+        """A step that takes a guessed token begins; only where it has a window."""
         assert self.window is not None
-        self.window.add(Guess(token, now, chance))
+        self.window.add(guess)
         call = self._call(self.next_step)
         self.next_step += 1
         return call

@@ -17,7 +17,7 @@ from partc.format.dtypes import Array
 from partc.format.message_parts import Problem, Resumption
 from partc.format.messages import Cancel, Crossed, Error, Ping, Resume, Submit, Timings
 from partc.format.role import Role
-from partc.runtime.core.actions import Action, Begin, Broadcast, End, Failed, Stalled
+from partc.runtime.core.actions import Action, Broadcast, End, Failed, Stalled
 from partc.runtime.core.events import Origin
 from partc.runtime.core.links.outages import lost_twice
 from partc.runtime.core.source.answers import refusal, result_of
@@ -68,7 +68,7 @@ class Schedule:
         self.role = self.sharing.role = role
         self.queue.forget_rows()
         self.deadlines.adopt(role)
-        self.guessed.guessing.forget_times()
+        self.guessed.guessing.forget_times(len(role.ring))
 
     def devices_lost(self, gone: Sequence[str], now: float) -> Iterator[Action]:
         """Devices were lost for which there are no others: requests wait for them."""
@@ -126,7 +126,7 @@ class Schedule:
         for job in self.queue.running:
             if job.state is State.STANDING:
                 yield from self._begin(job, now)
-        yield from self.sharing.begin(now)
+        yield from self._begin_shared(now)
         yield from self.open_waiting(now)
 
     def fail(self, failed: Failed, now: float) -> Iterator[Action]:
@@ -194,15 +194,18 @@ class Schedule:
 
     def emitted(self, step: Step, values: Mapping[str, Array], now: float) -> Iterator[Action]:
         """A step has brought its values; none do that a wrong guess made void."""
-        alone = self.queue.runs(step.request)
-        if alone is not None and not step.others and alone.is_void(step):
+        if not step.others and self._is_void(step):
             return
         self.sharing.over(step.request)
+        self.guessed.timed(step)
         for row, own in enumerate(apart(step)):
-            given = {name: array[row : row + 1] for name, array in values.items()} if step.others else values
-            yield from self._emitted(own, given, now)
+            given = (
+                {name: array[row : row + 1] for name, array in values.items()} if step.rows > 1 else values
+            )
+            if not self._is_void(own):
+                yield from self._emitted(own, given, now)
         yield from self._let_go()
-        yield from self.sharing.begin(now)
+        yield from self._begin_shared(now)
         yield from self.open_waiting(now)
 
     def reported(self, message: Timings, frames: Sequence[memoryview], now: float) -> Iterator[Action]:
@@ -238,6 +241,15 @@ class Schedule:
         deadlines.set_due(queue, self.absent, self.clients.orphans.due, now)
 
     # -- inner workings
+
+    def _is_void(self, step: Step) -> bool:
+        """Whether a step of a request took a guess that was wrong, or came behind one."""
+        job = self.queue.runs(step.request)
+        return job is not None and job.is_void(step)
+
+    def _begin_shared(self, now: float) -> Iterator[Action]:
+        """Begin steps of the requests that may share some."""
+        return self.sharing.begin(now, self.guessed.begin_alone)
 
     def _emitted(self, step: Step, values: Mapping[str, Array], now: float) -> Iterator[Action]:
         """The values of a request."""
@@ -280,8 +292,8 @@ class Schedule:
             self.sharing.add(job)
             return
         job.step_begins(now)
-        for step, inputs in job.calls():
-            yield Begin(step, inputs)
+        for call in job.calls():
+            yield self.guessed.begin_alone(job, call, now)
 
     def _let_go(self) -> Iterator[Action]:
         """Free the slots of requests that have ended while others computed with them."""
@@ -314,5 +326,5 @@ class Schedule:
             self.queue.end(job)
             yield End(job.number, report=False)
         yield from self.clients.end(job, (Error(ticket=job.ticket, problem=Problem.of(error)), ()), now)
-        yield from self.sharing.begin(now)
+        yield from self._begin_shared(now)
         yield from self.open_waiting(now)

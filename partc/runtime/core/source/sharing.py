@@ -10,15 +10,26 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from partc.format.role import Role
 from partc.runtime.core.actions import Begin, Failed
-from partc.runtime.core.source.job import Job
-from partc.runtime.core.step import shared
+from partc.runtime.core.source.job import Call, Job
+from partc.runtime.core.step import together
+
+BeginAlone = Callable[[Job, Call, float], Begin]
+"""(request, its step, now) → the begin of a step that no other request shares."""
+
+
+def begin_of(calls: Sequence[Call]) -> Begin:
+    """The begin of one step of all these, which have one token each."""
+    if len(calls) == 1:
+        return Begin(*calls[0])
+    inputs = {name: np.concatenate([given[name] for _, given in calls]) for name in calls[0][1]}
+    return Begin(together([step for step, _ in calls]), inputs)
 
 
 @dataclass(slots=True)
@@ -64,14 +75,13 @@ class Sharing:
         if job in self._due:
             self._due.remove(job)
 
-    def begin(self, now: float) -> Iterator[Begin]:
+    def begin(self, now: float, alone: BeginAlone) -> Iterator[Begin]:
         """Begin steps of the requests that are due, as many as the ring has stages."""
         while not self.held and (jobs := self._take()):
             for job in jobs:
                 job.step_begins(now)
             calls = [next(job.calls()) for job in jobs]
-            inputs = {name: np.concatenate([given[name] for _, given in calls]) for name in calls[0][1]}
-            yield Begin(shared([step for step, _ in calls]), inputs)
+            yield begin_of(calls) if len(jobs) > 1 else alone(jobs[0], calls[0], now)
 
     def _take(self) -> list[Job]:
         """The requests of the next step, which is under way from now on; none: enough are."""

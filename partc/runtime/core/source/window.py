@@ -7,7 +7,7 @@ the window; one that does not empties it, and the next step begins a branch.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from partc.runtime.core.source.drafts import Draft, Drafts
@@ -24,6 +24,8 @@ class Guess:
     """When the step began."""
     chance: float
     """How often this guess and all before it are right."""
+    leads: bool
+    """Whether it is the first token of its step."""
 
 
 @dataclass(slots=True)
@@ -36,18 +38,27 @@ class Window:
     branch: int = 0
     """The step from which on the request was last taken back; 0: it never was, in the placement in force."""
     drafted: int = 0
-    """Steps that began with a guess."""
+    """Guesses that steps took."""
     accepted: int = 0
-    """Those whose guess was right."""
+    """Those that were right."""
     is_sure: bool = True
     """Whether the token of the step that is awaited was known when it began."""
+    true_tokens: int = 1
+    """Tokens of the last step whose first one was known."""
+    last_tokens: int = 1
+    """Tokens of the step that began last."""
     _before: tuple[float, float] = (0.0, 0.0)
     """When the step before it began, and when the token of that came."""
 
     @property
-    def is_full(self) -> bool:
-        """Whether no further guess may be under way."""
-        return len(self.guesses) >= MOST_GUESSED
+    def room(self) -> int:
+        """Guesses that may be under way besides."""
+        return MOST_GUESSED - len(self.guesses)
+
+    @property
+    def steps(self) -> int:
+        """Steps under way that begin with a guess."""
+        return sum([guess.leads for guess in self.guesses])
 
     @property
     def chance(self) -> float:
@@ -59,13 +70,13 @@ class Window:
         """Whether the guess for the awaited token is as good as right, so that no true step will follow from it."""
         return bool(self.guesses) and self.guesses[0].chance >= SURE
 
-    def draft(self, ends: Collection[int]) -> Draft | None:
-        """What the token behind the guesses may be; none where it would end the answer."""
-        draft = self.drafts.next([guess.token for guess in self.guesses])
+    def draft(self, ends: Collection[int], behind: Sequence[int] = ()) -> Draft | None:
+        """What the token behind the guesses may be, and behind more of them; none where it would end the answer."""
+        draft = self.drafts.next([*[guess.token for guess in self.guesses], *behind])
         return None if draft is None or draft.token in ends else draft
 
     def add(self, guess: Guess) -> None:
-        """The step that takes a guess begins."""
+        """A step that takes a guess begins."""
         self.guesses.append(guess)
         self.drafted += 1
 
@@ -92,4 +103,5 @@ class Window:
     def empty(self) -> None:
         """Another placement is in force: nothing is under way, and no branch has begun."""
         self.guesses.clear()
+        self.true_tokens = self.last_tokens = 1
         self.branch = 0
