@@ -68,7 +68,12 @@ def wheel_command(folder: str) -> str:
 
 
 def wheel_name() -> str:
-    """The name of partc's wheel."""
+    """The name of partc's wheel: of the one that this partc was installed from, else of one that a checkout makes.
+
+    A released wheel with native runners names the systems that take it.
+    """
+    if _checkout() is None and (source := _source()) is not None and source.suffix == ".whl":
+        return source.name
     return f"partc-{__version__}-py3-none-any.whl"
 
 

@@ -153,6 +153,16 @@ def test_the_command_follows_from_how_partc_was_installed(
     assert install_command("ort", "tokenizer") == "pip install 'onnxruntime>=1.20' 'tokenizers>=0.20'"
 
 
+def test_a_released_wheel_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip would take one that is called otherwise for a wheel of other systems."""
+    assert extras.wheel_name() == "partc-0.1.0-py3-none-any.whl"
+    wheel = tmp_path / "partc-0.1.0-py3-none-manylinux_2_28_x86_64.whl"
+    monkeypatch.setattr(extras, "_checkout", lambda: None)
+    monkeypatch.setattr(extras, "_source", lambda: wheel)
+    assert extras.wheel_name() == wheel.name
+    assert extras.wheel_command("kube") == f"cp {wheel} kube/{wheel.name}"
+
+
 def test_no_text_names_an_install_that_does_not_exist() -> None:
     """partc is on no package index."""
     wrong = re.compile(r"pip install (?:--?\S+ )*['\"]?partc\b(?!-)")
