@@ -1,0 +1,103 @@
+"""Manual pages: one for each command, with all that `--help` says, and such that man reads them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import click
+import pytest
+
+from partc.cli.main import COMMANDS
+from release.man_pages import Page, pages
+from release.shared import shared_files
+
+PAGES = {page.name: page for page in pages()}
+SECONDS = 1_750_000_000
+
+
+def test_every_command_has_a_page() -> None:
+    assert {"partc", "partc-runner", *(f"partc-{name}" for name in COMMANDS)} <= PAGES.keys()
+    assert {"partc-fleet-up", "partc-golden-check"} <= PAGES.keys()
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_whole(name: str) -> None:
+    page = PAGES[name]
+    assert page.summary
+    assert page.paragraphs
+    assert any(term.endswith("--help") for term, _ in page.options)
+    assert page.examples
+    assert set(page.see_also) <= PAGES.keys()
+    title = name.upper().replace("-", "\\-")
+    assert page.text(SECONDS).startswith(f'.TH "{title}" 1 2025-06-15 "partc ')
+
+
+def test_options_and_exit_codes_are_those_of_the_program() -> None:
+    options = dict(PAGES["partc-compile"].options)
+    assert "[required]" in options["--target DEVICES"]
+    assert dict(PAGES["partc"].exit_codes)["70"] == "a bug of partc, with its traceback"
+    assert dict(PAGES["partc-runner"].exit_codes)["1"] == "wrong bundle, keys or address"
+    assert dict(PAGES["partc-runner"].options)["--patience SECONDS"].endswith("(default: 5)")
+    assert "partc fleet up fleet.yaml" in PAGES["partc-fleet-up"].examples
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("man")
+    for page in PAGES.values():
+        (folder / page.file).write_text(page.text(SECONDS))
+    return sorted(folder.iterdir())
+
+
+def test_man_renders_pages_without_a_warning(written: list[Path]) -> None:
+    if shutil.which("man") is None or shutil.which("groff") is None:
+        pytest.skip("needs man and groff (Debian: man-db, groff-base)")
+    assert [_warnings(path) for path in written] == [""] * len(written)
+
+
+def test_man_warns_of_a_wrong_page(tmp_path: Path) -> None:
+    if shutil.which("man") is None or shutil.which("groff") is None:
+        pytest.skip("needs man and groff (Debian: man-db, groff-base)")
+    wrong = tmp_path / "wrong.1"
+    wrong.write_text('.TH "X" 1\n.SH NAME\nx \\- \\*[nothing]\n')
+    assert "nothing" in _warnings(wrong)
+
+
+def _warnings(path: Path) -> str:
+    env = {**os.environ, "LC_ALL": "C.UTF-8", "MANROFFSEQ": "", "MANWIDTH": "80"}
+    command = ["man", "--warnings", "--local-file", str(path)]
+    return subprocess.run(command, env=env, capture_output=True, text=True, check=True).stderr
+
+
+def test_mandoc_finds_no_error(written: list[Path]) -> None:
+    if (mandoc := shutil.which("mandoc")) is None:
+        pytest.skip("needs mandoc")
+    command = [mandoc, "-T", "lint", "-W", "warning", *map(str, written)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout == ""
+
+
+def test_text_stays_what_it_is() -> None:
+    """A line of roff that begins with a dot is a request, and a backslash begins an escape."""
+    text = Page("x", "s", "u", [".hidden\n'quoted"], [("-a", "C:\\x")]).text(SECONDS)
+    assert "\n\\&.hidden\n\\&'quoted\n" in text
+    assert "C:\\ex" in text
+
+
+def test_completions_are_those_that_the_command_prints() -> None:
+    files = dict(shared_files(SECONDS))
+    told = {path: text for path, text in files.items() if "/man1/" not in path}
+    assert len(told) == 3
+    assert all("_PARTC_COMPLETE" in text for text in told.values())
+    assert len(files) == len(told) + len(PAGES)
+
+
+def test_nothing_of_the_terminal_goes_into_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    assert {page.name: page.text(SECONDS) for page in pages()} == {
+        name: page.text(SECONDS) for name, page in PAGES.items()
+    }
+    assert click.get_current_context(silent=True) is None
