@@ -4,7 +4,7 @@ SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo native native-android test lint format families golden clean
+.PHONY: help setup demo native native-android test lint format families golden release clean
 
 # The first interpreter that is new enough; override with `make PYTHON=... demo`.
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
@@ -38,7 +38,7 @@ help:  ## this list
 
 .venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing partc and its development tools into .venv (the first time takes some minutes)"
-	@$(PIP) -e '.[compile,tvm,link,serve,dev]'
+	@$(PIP) -e '.[compile,tvm,link,serve,dev,release]'
 	@touch .venv/native.stamp .venv/demo.stamp $@
 
 setup: .venv/dev.stamp  ## install everything that development needs into .venv
@@ -72,6 +72,9 @@ families: .venv/dev.stamp  ## compile and verify every family of transformers (l
 
 golden: .venv/dev.stamp  ## rewrite the expected results of the golden cases; read the diff before committing
 	$(PYTEST) -n $(WORKERS) tests/golden --update-golden
+
+release: .venv/dev.stamp  ## wheels, source archive, bill of materials and sums of this commit, into dist/
+	@$(BIN)/python -m release
 
 clean:  ## remove .venv, build/ and every cache
 	rm -rf .venv build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
