@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import time
 import zipfile
 from email.parser import HeaderParser
 from pathlib import Path
@@ -47,12 +48,19 @@ def runners(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def made(runners: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A release; `again` beside it is a second one."""
+    """A release; `again` beside it is a second one, made with another umask and in another time zone."""
     folder = tmp_path_factory.mktemp("release")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOURCE_DATE_EPOCH", str(EPOCH))
-        for name in ("dist", "again"):
-            make_release(folder / name, runners, LINKED)
+        make_release(folder / "dist", runners, LINKED)
+        patch.setenv("TZ", "Asia/Kathmandu")
+        time.tzset()
+        umask = os.umask(0o077)
+        try:
+            make_release(folder / "again", runners, LINKED)
+        finally:
+            os.umask(umask)
+    time.tzset()
     return folder / "dist"
 
 
