@@ -53,17 +53,23 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 
 
 def test_man_renders_pages_without_a_warning(written: list[Path]) -> None:
-    if shutil.which("man") is None or shutil.which("groff") is None:
-        pytest.skip("needs man and groff (Debian: man-db, groff-base)")
+    _require("man", "groff")
     assert [_warnings(path) for path in written] == [""] * len(written)
 
 
 def test_man_warns_of_a_wrong_page(tmp_path: Path) -> None:
-    if shutil.which("man") is None or shutil.which("groff") is None:
-        pytest.skip("needs man and groff (Debian: man-db, groff-base)")
+    _require("man", "groff")
     wrong = tmp_path / "wrong.1"
     wrong.write_text('.TH "X" 1\n.SH NAME\nx \\- \\*[nothing]\n')
     assert "nothing" in _warnings(wrong)
+
+
+def _require(*programs: str) -> None:
+    missing = [name for name in programs if shutil.which(name) is None]
+    if missing and os.environ.get("CI"):
+        pytest.fail(f"no {', '.join(missing)}: .ci/run installs them")
+    if missing:
+        pytest.skip(f"no {', '.join(missing)} (Debian: man-db, groff-base, mandoc)")
 
 
 def _warnings(path: Path) -> str:
@@ -73,9 +79,8 @@ def _warnings(path: Path) -> str:
 
 
 def test_mandoc_finds_no_error(written: list[Path]) -> None:
-    if (mandoc := shutil.which("mandoc")) is None:
-        pytest.skip("needs mandoc")
-    command = [mandoc, "-T", "lint", "-W", "warning", *map(str, written)]
+    _require("mandoc")
+    command = ["mandoc", "-T", "lint", "-W", "warning", *map(str, written)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stdout == ""
 
