@@ -24,6 +24,7 @@ from partc.format.build import (
     seal_builds,
 )
 from partc.format.build import State as StateSpec
+from partc.format.build_rules import MOST_STEP_TOKENS
 from partc.format.dims import element_count
 from partc.format.layouts import Layout
 from partc.format.placement import Placement, Stage, Stages, seal_placement, stages_of
@@ -37,7 +38,6 @@ from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact, Target
 from partc.planner.model.patience_figures import placement_figures
 from partc.planner.model.stages import devices_in, part_name, pieces_of
-from partc.runtime.core.step import MOST_GUESSED
 
 PROMPT_CHUNK = 64
 """Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be nearly as fast as with
@@ -283,7 +283,7 @@ def _step_requests(parts: Sequence[EmittedPart], info: ModelInfo) -> int:
     """The most requests of a shared step; 1 where every device would compute them one after the other."""
     if not info.has_states or info.uniform_positions or _keeps(parts):
         return 1
-    together = [_most_rows(item) for item in parts if item.artifact.engine.kind == "plan"]
+    together = [_most_sequences(item, info) for item in parts if item.artifact.engine.kind == "plan"]
     return min(info.max_requests, *together) if together else 1
 
 
@@ -293,17 +293,22 @@ def _step_tokens(parts: Sequence[EmittedPart], info: ModelInfo) -> tuple[tuple[i
         return ()
     together = [item.artifact.token_costs for item in parts if item.artifact.token_costs]
     common = set[int].intersection(*map(set, together)) if together else set[int]()
-    sizes = [tokens for tokens in sorted(common) if 1 < tokens <= 1 + MOST_GUESSED]
+    sizes = [tokens for tokens in sorted(common) if 1 < tokens <= MOST_STEP_TOKENS]
+    # A step of one token is computed by the smallest code.
     return tuple(
-        [(tokens, round(1000 * max(costs[tokens] / costs[1] for costs in together))) for tokens in sizes]
+        [
+            (tokens, round(1000 * max(costs[tokens] / min(costs.values()) for costs in together)))
+            for tokens in sizes
+        ]
     )
 
 
-def _most_rows(item: EmittedPart) -> int:
-    """The most sequences of one token each that all sub-modules of a device have code for."""
+def _most_sequences(item: EmittedPart, info: ModelInfo) -> int:
+    """The most requests of one token each that all sub-modules of a device have code for; more rows are guesses'."""
     library = item.artifact.engine.library
     functions = library.functions.values() if library else ()
-    of_one = ([many for many, rows in each.entries if rows == 1] for each in functions)
+    entries = ([many for many, rows in each.entries if rows == 1] for each in functions)
+    of_one = ([many for many in each if many <= info.max_requests] for each in entries)
     return min((max(sequences, default=1) for sequences in of_one), default=1)
 
 

@@ -116,7 +116,7 @@ class ModelConfig:
     keep_stored: bool = True
     """Whether integers of a quantised checkpoint stay as they are: where nobody writes `quantize`."""
     drafts: bool = True
-    """Whether tokens may be guessed while the true ones are on their way round the ring."""
+    """Whether steps may take guessed tokens."""
     auto_batch: bool = False
     """`max_batch: auto`: the planner takes the smallest batch that makes nearly as many tokens per second as the best
     one. A plan for a larger batch needs more memory (caches, activations) and its step takes longer."""

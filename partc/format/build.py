@@ -176,7 +176,7 @@ class Model(Data, frozen=True):
     prefix_reuse: bool = False
     """Whether a prompt may go on behind the rows of another: all states have rows, and engines take it in parts."""
     drafts: bool = False
-    """Whether steps may begin with a guessed token: all states have rows, so that a request can be taken back."""
+    """Whether steps may take guessed tokens: all states have rows, so that a request can be taken back."""
     step_requests: Positive = 1
     """Requests of one sequence each whose tokens one step may compute, so that weights are read once for all of them;
     1: every request has steps of its own."""

@@ -14,8 +14,10 @@ from partc.format.reading import RECOMPILE
 from partc.format.state_kinds import is_rewritten
 
 if TYPE_CHECKING:
-    from partc.format.build import Build, EngineSpec, Model, State, TensorType
+    from partc.format.build import Build, EngineSpec, State, TensorType
 
+MOST_STEP_TOKENS = 8
+"""Tokens of a request behind each other that may be under way: in one step, or in several."""
 _COMPILED = {"plan": ("cpu",), "gpu": ("cuda", "opencl")}
 """Engine of compiled code → its providers."""
 
@@ -30,9 +32,9 @@ def check_build(build: Build, where: str) -> None:
     def error(message: str) -> BundleError:
         return BundleError(message, where=where, hint=RECOMPILE)
 
-    if problem := _sizes_problem(build.model.prompt_steps, build.model, least=1):
+    if problem := _sizes_problem(build.model.prompt_steps, 1, build.model.max_sequence):
         raise error(f"model.prompt_steps: {problem}")
-    if problem := _sizes_problem(build.model.step_tokens, build.model, least=2):
+    if problem := _sizes_problem(build.model.step_tokens, 2, MOST_STEP_TOKENS):
         raise error(f"model.step_tokens: {problem}")
     for name in build.files:
         if not is_inside(name):
@@ -53,10 +55,10 @@ def check_build(build: Build, where: str) -> None:
             raise error(f"{name}: {problem}")
 
 
-def _sizes_problem(sizes: Sequence[Size], model: Model, *, least: int) -> str | None:
+def _sizes_problem(sizes: Sequence[Size], least: int, most: int) -> str | None:
     rows = [size for size, _ in sizes]
-    if rows != sorted({*rows}) or any(not least <= size <= model.max_sequence for size in rows):
-        return f"expected sizes from {least} up to max_sequence, smallest first, each once"
+    if rows != sorted({*rows}) or any(not least <= size <= most for size in rows):
+        return f"expected sizes from {least} to {most}, smallest first, each once"
     # So sums of costs stay below 2**64.
     return "expected costs below 2**30" if any(cost >= 2**30 for _, cost in sizes) else None
 

@@ -244,7 +244,7 @@ class Endpoint:
             alternatives=body.alternatives,
             start_tokens=self.role.model.start_tokens,
             reuses=not body.deterministic,
-            drafts=self.drafts and body.drafts is not False,
+            drafts=self.drafts and body.drafts is not False and not body.deterministic,
             expected=await self._expected(body),
         )
         generation = Generation(asked, self.rings, self.tokenizer, self.metrics)

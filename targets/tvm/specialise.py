@@ -51,7 +51,8 @@ def rows_of_tokens(info: ModelInfo, kinds: Iterable[StateKind]) -> tuple[int, ..
     """
     if not info.has_states or info.uniform_positions or info.start_tokens:
         return ()
-    guessed = () if not info.drafts or is_any_rewritten(kinds) else _GUESSED
+    may_guess = info.drafts and not is_any_rewritten(kinds)
+    guessed = [size for size in _GUESSED if may_guess and size <= info.max_sequence]
     return tuple([size for size in _ROWS if size <= info.max_requests or size in guessed])
 
 

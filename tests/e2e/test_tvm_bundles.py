@@ -54,7 +54,17 @@ def test_tokens_are_identical(build: Path, capsys: pytest.CaptureFixture[str]) -
     engines = [json.loads((build / "devices" / name / "build.json").read_text())["engine"] for name in "abc"]
     assert [engine["kind"] for engine in engines] == ["ort", "plan", "plan"]
     (functions,) = engines[1]["library"]["functions"].values()
-    assert functions["entries"] == [[1, 1], [1, 16], [1, 96], [2, 1], [2, 16], [2, 96], [3, 1]]
+    assert functions["entries"] == [
+        [1, 1],
+        [1, 16],
+        [1, 96],
+        [2, 1],
+        [2, 16],
+        [2, 96],
+        [3, 1],
+        [4, 1],
+        [8, 1],
+    ]
     capsys.readouterr()
     assert run(["verify", str(build), "--tokens", "24", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -1,5 +1,6 @@
 #include "core/step.hpp"
 
+#include <algorithm>
 #include <set>
 
 #include "format/text.hpp"
@@ -57,10 +58,14 @@ std::vector<StepMember> owners(const Step& step) {
 
 std::vector<Step> apart(const Step& step) {
   if (step.rows() == 1) return {step};
+  Step rest = step;
+  rest.likely.clear();
+  rest.others.clear();
+  rest.further = 0;
   std::vector<Step> found;
   for (const StepMember& member : owners(step)) {
     const std::size_t row = found.size();
-    Step& own = found.emplace_back(step);
+    Step& own = found.emplace_back(rest);
     own.request = member.request;
     own.slot = member.slot;
     own.step = member.step;
@@ -68,10 +73,7 @@ std::vector<Step> apart(const Step& step) {
     own.dims.set("batch", 1);
     own.position = {step.position.at(row)};
     own.length = {step.length.at(row)};
-    own.likely.clear();
     if (!step.likely.empty() && !step.likely.at(row).empty()) own.likely.push_back(step.likely[row]);
-    own.others.clear();
-    own.further = 0;
   }
   return found;
 }
@@ -199,7 +201,7 @@ Step step_of(const messages::Data& data, const Role& role) {
 namespace {
 
 /// The sequences of a step of this kind at most.
-std::uint64_t most_rows(const Step& step, const build::Model& model) {
+std::uint64_t row_limit(const Step& step, const build::Model& model) {
   if (step.further != 0) return build::most_tokens(model);
   return step.others.empty() ? model.max_batch : model.step_requests;
 }
@@ -208,7 +210,7 @@ void check_rows(const Step& step, const Role& role) {
   const std::uint64_t rows = size_or(step.dims, "batch", 1), fresh = size_or(step.dims, "sequence", 1);
   const std::uint64_t positions = step.position.size(), lengths = step.length.size();
   const build::Model& model = role.model();
-  if (positions != rows || lengths != rows || rows > most_rows(step, model)) {
+  if (positions != rows || lengths != rows || rows > row_limit(step, model)) {
     throw run_error(std::to_string(rows) + " sequences with " + std::to_string(positions) + " positions and " +
                     std::to_string(lengths) + " lengths");
   }
@@ -245,9 +247,15 @@ void check_step(const Step& step, const Role& role) {
   if (is_first != step.opening.has_value()) throw run_error("a request is opened by its step 0, and by no other");
   for (const auto& [name, size] : step.dims) {
     const bool is_of_rows = step.rows() > 1 && name == "batch";
-    const std::uint64_t most = is_of_rows ? most_rows(step, model) : size_or(role.dims(), name, 0);
+    const std::uint64_t most = is_of_rows ? row_limit(step, model) : size_or(role.dims(), name, 0);
     if (size <= most && (is_of_rows || role.dims().contains(name))) continue;
     throw run_error(name + " is " + std::to_string(size) + ", at most " + std::to_string(most) + " is planned for");
+  }
+  const bool are_single = size_or(step.dims, "sequence", 1) == 1 &&
+                          std::ranges::all_of(step.length, [](std::uint64_t length) { return length == 1; });
+  if (step.rows() > 1 && !are_single) {
+    throw run_error("rows of " + list_text(step.length) + " tokens in a step of " + std::to_string(step.rows()) +
+                    " rows, one each is planned for");
   }
   if (role.has_step_inputs()) check_rows(step, role);
 }

@@ -12,7 +12,7 @@
 namespace partc::core {
 
 /// Steps with known results that a request may have under way; the last of them is waited for.
-inline constexpr std::uint64_t MOST_FORCED = 8;
+inline constexpr std::uint64_t MOST_FORCED = build::MOST_STEP_TOKENS;
 /// Steps behind the one with the last known token that a request may have under way; their tokens are guesses.
 inline constexpr std::uint64_t MOST_GUESSED = MOST_FORCED - 1;
 

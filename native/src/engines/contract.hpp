@@ -23,7 +23,7 @@ class Engine {
   virtual void reset(std::uint64_t slot, const Dims& dims) = 0;
   virtual std::vector<Tensor> run(const std::string& submodule, std::uint64_t slot, const std::vector<Tensor>& inputs,
                                   const Dims& dims) = 0;
-  /** A step of one row in each of several slots. */
+  /** A step of several rows, one in each of these slots, as if one row came after the other: a slot may come again. */
   virtual std::vector<Tensor> run_shared(const std::string& submodule, const Slots& slots,
                                          const std::vector<Tensor>& inputs, const Dims& dims) = 0;
   virtual Tensor read_rows(const std::string& submodule, std::uint64_t slot, const std::string& state,

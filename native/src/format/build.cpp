@@ -110,11 +110,12 @@ void check_files(const Build& build, const std::string& where) {
   }
 }
 
-std::string sizes_problem(const StepSizes& sizes, const Model& model, std::uint64_t least) {
+std::string sizes_problem(const StepSizes& sizes, std::uint64_t least, std::uint64_t most) {
   std::uint64_t before = least - 1;
   for (const auto& [rows, cost] : sizes) {
-    if (rows <= before || rows > model.max_sequence) {
-      return "expected sizes from " + std::to_string(least) + " up to max_sequence, smallest first, each once";
+    if (rows <= before || rows > most) {
+      return "expected sizes from " + std::to_string(least) + " to " + std::to_string(most) +
+             ", smallest first, each once";
     }
     before = rows;
   }
@@ -141,10 +142,11 @@ Build parse_build(std::string_view text, const std::string& where) {
 }
 
 void check_build(const Build& build, const std::string& where) {
-  if (const std::string problem = sizes_problem(build.model.prompt_steps, build.model, 1); !problem.empty()) {
+  if (const std::string problem = sizes_problem(build.model.prompt_steps, 1, build.model.max_sequence);
+      !problem.empty()) {
     throw recompile("model.prompt_steps: " + problem, where);
   }
-  if (const std::string problem = sizes_problem(build.model.step_tokens, build.model, 2); !problem.empty()) {
+  if (const std::string problem = sizes_problem(build.model.step_tokens, 2, MOST_STEP_TOKENS); !problem.empty()) {
     throw recompile("model.step_tokens: " + problem, where);
   }
   check_files(build, where);

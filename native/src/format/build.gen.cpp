@@ -16,12 +16,10 @@ constexpr Limits pattern_is_task{.pattern = is_task};
 constexpr Limits least_1_most_9007199254740991{.least = 1u, .most = 9007199254740991ull};
 constexpr Limits item_least_1_most_9007199254740991{.item = &least_1_most_9007199254740991};
 constexpr Limits item_item_least_1_most_9007199254740991{.item = &item_least_1_most_9007199254740991};
-constexpr Limits shortest_1_item_item_least_1_most_9007199254740991{.shortest = 1u,
-                                                                    .item = &item_least_1_most_9007199254740991};
+constexpr Limits shortest_1_item_item_least_1_most_9007199254740991{.shortest = 1u, .item = &item_least_1_most_9007199254740991};
 constexpr Limits pattern_is_platform{.pattern = is_platform};
 constexpr Limits pattern_is_device_name{.pattern = is_device_name};
-constexpr Limits shortest_2_longest_2_item_pattern_is_device_name{
-    .shortest = 2u, .longest = 2u, .item = &pattern_is_device_name};
+constexpr Limits shortest_2_longest_2_item_pattern_is_device_name{.shortest = 2u, .longest = 2u, .item = &pattern_is_device_name};
 constexpr Limits longest_64_pattern_is_sha256{.longest = 64u, .pattern = is_sha256};
 constexpr Limits one_of_partc_build_2{.one_of = "partc-build/2"};
 constexpr Limits item_pattern_is_device_name{.item = &pattern_is_device_name};

@@ -22,9 +22,14 @@ bool is_inside(std::string_view name);
 
 /// Whether a prompt may take several steps.
 bool goes_in_parts(const Model& model);
-/** Consecutive tokens of a request that one step computes at most. */
+
+/// Tokens of a request behind each other that may be under way: in one step, or in several.
+inline constexpr std::uint64_t MOST_STEP_TOKENS = 8;
+
+/// Consecutive tokens of a request that one step computes at most.
 std::uint64_t most_tokens(const Model& model);
-/** Rows of one token each that a step has at most, of several requests or of one. */
+
+/// Rows of one token each that a step has at most, of several requests or of one.
 std::uint64_t most_rows(const Model& model);
 
 /// Steps that a prompt takes at most.

@@ -32,7 +32,7 @@ class Submit(Message, frozen=True, kw_only=True):
     Then the call shapes of the prompt depend on what ran before, and near ties may fall otherwise. Its tokens may be
     computed in steps that other requests share, too."""
     drafts: bool = False
-    """Whether steps may begin with a guessed token while the true one is on its way. No token depends on it."""
+    """Whether steps may take guessed tokens. No token depends on it."""
     expected: tuple[Count, ...] = ()
     """Tokens that the answer may look like, or parts of it: guesses are taken from them, too."""
 
@@ -87,9 +87,9 @@ class Result(Message, frozen=True, kw_only=True):
     reused: Count = 0
     """Tokens of the prompt whose rows were those of an earlier request."""
     drafted: Count = 0
-    """Steps that began with a guessed token."""
+    """Guessed tokens that steps took."""
     accepted: Count = 0
-    """Those whose guess was right."""
+    """Those that were right."""
     values: Tensors
 
 

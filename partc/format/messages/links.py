@@ -66,15 +66,15 @@ class Data(Message, frozen=True, kw_only=True):
     dims: dict[str, Count]
     """Size of every symbol in this step."""
     rows: Annotated[tuple[Row, ...], Meta(min_length=1)]
-    """Sequences of the step: those of one request, whose rows follow each other, or one each of several requests that
-    generate."""
+    """Sequences of the step: those of one request, whose rows follow each other; one each of several requests that
+    generate; or consecutive tokens of one request, in one row of the states."""
     values: Tensors
     open: tuple[Opening, ...] = ()
     """One entry for each request whose step 0 this is."""
     likely: Likelies = ()
     busy_s: Annotated[float, Meta(ge=0, le=1e6)] | None = None
     """Seconds that the busiest device so far has computed for this step; null: the source does not want to know, since
-    it guesses no steps."""
+    it guesses no tokens."""
 
 
 class Ack(Message, frozen=True, kw_only=True):

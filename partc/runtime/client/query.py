@@ -54,7 +54,7 @@ class Query:
     reuse: bool = False
     """Whether to go on behind the rows of an earlier request that began alike, and to leave those of this one."""
     drafts: bool = True
-    """Whether the source may begin steps with guessed tokens; none of the tokens depends on it."""
+    """Whether steps may take guessed tokens; none of the tokens depends on it."""
     expected: Sequence[int] = ()
     """Tokens that the answer may look like, or parts of it: guesses are taken from them, too."""
     known: Sequence[Sequence[int]] = ()

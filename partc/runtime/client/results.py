@@ -73,6 +73,6 @@ class Result:
     reused: int = 0
     """Tokens of the prompt whose rows were those of an earlier request."""
     drafted: int = 0
-    """Steps that began with a guessed token."""
+    """Guessed tokens that steps took."""
     accepted: int = 0
-    """Those whose guess was right; a share of g = accepted / tokens came sooner for it."""
+    """Those that were right; a share of g = accepted / tokens came sooner for it."""

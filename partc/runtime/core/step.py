@@ -10,13 +10,14 @@ from msgspec.structs import replace
 
 from partc.errors import RunError
 from partc.format.build import TensorType
+from partc.format.build_rules import MOST_STEP_TOKENS
 from partc.format.dtypes import DTYPES, Array
 from partc.format.message_parts import Likely, Opening, Row, TensorSpec
 from partc.format.messages import Data
 from partc.format.program import CHUNK, REPLAY
 from partc.format.role import Role
 
-MOST_FORCED = 8
+MOST_FORCED = MOST_STEP_TOKENS
 """Steps with known results that a request may have under way; the last of them is waited for."""
 MOST_GUESSED = MOST_FORCED - 1
 """Steps behind the one with the last known token that a request may have under way; their tokens are guesses."""
@@ -72,11 +73,6 @@ class Step(Struct, frozen=True):
     def members(self) -> tuple[StepMember, ...]:
         """The requests that it belongs to, in the order of their rows if there are several."""
         return (StepMember(self.request, self.slot, self.step, self.branch), *self.others)
-
-    @property
-    def slots(self) -> tuple[int, ...]:
-        """The slots of these."""
-        return (self.slot, *(other.slot for other in self.others))
 
     @property
     def rows(self) -> int:
@@ -274,14 +270,18 @@ def check_step(step: Step, role: Role) -> None:
     if (step.step == 0) != (step.opening is not None):
         raise RunError("a request is opened by its step 0, and by no other")
     for name, size in step.dims.items():
-        most = _most_rows(step, role) if step.rows > 1 and name == "batch" else role.dims.get(name)
+        most = _row_limit(step, role) if step.rows > 1 and name == "batch" else role.dims.get(name)
         if most is None or size > most:
             raise RunError(f"{name} is {size}, at most {most or 0} is planned for")
+    if step.rows > 1 and (step.dims.get("sequence", 1) != 1 or set(step.length) != {1}):
+        raise RunError(
+            f"rows of {list(step.length)} tokens in a step of {step.rows} rows, one each is planned for"
+        )
     if role.has_step_inputs:
         _check_rows(step, role)
 
 
-def _most_rows(step: Step, role: Role) -> int:
+def _row_limit(step: Step, role: Role) -> int:
     """The sequences of a step of this kind at most."""
     model = role.model
     if step.further:
@@ -291,7 +291,7 @@ def _most_rows(step: Step, role: Role) -> int:
 
 def _check_rows(step: Step, role: Role) -> None:
     rows, new = step.dims.get("batch", 1), step.dims.get("sequence", 1)
-    if not len(step.position) == len(step.length) == rows or rows > _most_rows(step, role):
+    if not len(step.position) == len(step.length) == rows or rows > _row_limit(step, role):
         raise RunError(f"{rows} sequences with {len(step.position)} positions and {len(step.length)} lengths")
     most = role.model.max_sequence
     for position, length in zip(step.position, step.length, strict=True):

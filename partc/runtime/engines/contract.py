@@ -8,7 +8,7 @@ An engine computes the sub-modules of one device. It holds the states of all slo
 | `settle` | what is there is put, piece by piece, where steps read it fastest |
 | `reset` | a request begins in a slot |
 | `run` | one sub-module, one step of one slot |
-| `run_shared` | one sub-module, a step of one row in each of several slots |
+| `run_shared` | one sub-module, a step of several rows, each in a slot of its own or behind another in the same |
 | `read_rows`, `write_rows` | rows of a state leave the engine, and come back into this or another one |
 
 The engine may be made by one thread and used by others. All calls but `load`, `release` and `settle` come one after
@@ -87,11 +87,14 @@ class Engine(Protocol):
     def run_shared(
         self, submodule: str, slots: Sequence[int], inputs: Sequence[Array], dims: Mapping[str, int]
     ) -> list[Array]:
-        """Compute a token of several requests at once: as `run`, but row i belongs to the one sequence of `slots[i]`.
+        """Compute several tokens at once: as `run`, but row i belongs to the one sequence of `slots[i]`.
+
+        The results are those of one row after the other: a slot that comes several times has consecutive tokens of its
+        request, and each row sees the states that those before it have written.
 
         Args:
             submodule: its name in the build.
-            slots: two or more, each once; every one has a request of one sequence.
+            slots: two or more; every one has a request of one sequence.
             inputs: in the order of the build, with a row for each slot.
             dims: the sizes of the step; `batch` is the number of slots, and `sequence` 1.
 

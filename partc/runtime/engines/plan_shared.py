@@ -1,9 +1,10 @@
 """Calls of kernels for steps that requests share, made of those of two functions of a kernel plan.
 
 The function of B sequences multiplies the rows of all with weights that it reads once. It has its states one behind the
-other, but requests have theirs in slots of their own. So its kernels that take states are called once for each request
-instead, on the row of that request, as the function of one sequence calls them: no state is moved or copied, any slots
-may share a step, and attention is that of a request alone, bit for bit.
+other, but requests have theirs in slots of their own. So its kernels that take states are called once for each row
+instead, in their order, as the function of one sequence calls them: no state is moved or copied, any slots may share a
+step, and attention is that of a request alone, bit for bit. Rows of one slot are consecutive tokens: what lies behind
+the position of a row is masked in it.
 
 Both functions come from one graph, so that their calls correspond, one by one.
 """

@@ -128,7 +128,8 @@ def test_a_step_takes_as_many_tokens_as_bring_most_in_a_time(chances: list[float
 
 
 def test_a_step_takes_one_token_until_a_lap_is_known_and_where_there_is_no_code_for_more() -> None:
-    assert Guessing(SIZES).tokens([1.0] * 7) == 1
+    assert Guessing(SIZES).most_further == 0
+    assert after_laps(0.01, 0.01, sizes=SIZES).most_further == 7
     assert after_laps(0.01, 0.01).tokens([1.0] * 7) == 1
 
 
@@ -154,6 +155,27 @@ def test_a_price_says_what_others_will_be() -> None:
     assert guessing.tokens([0.99] * 7) == 1, (
         "a row costs ten times what the build says: so it will be of 4, and of 8"
     )
+
+
+def test_a_step_of_a_guess_takes_no_more_than_there_is_time_for() -> None:
+    guessing = after_laps(0.01, 0.01, sizes=SIZES, stages=1)
+    assert [guessing.tokens([1.0] * 7, time_s) for time_s in (0.005, 0.01, 0.013, 0.03)] == [1, 2, 4, 8]
+
+
+def test_tokens_of_one_step_leave_the_gap_of_steps_as_it_is() -> None:
+    guessing = after_laps(0.02, 0.005)
+    for _ in range(300):
+        for apart_s in (0.0, 0.0, 0.0, 0.005):
+            guessing.apart(apart_s, apart_s)
+    assert guessing.gap_s == pytest.approx(0.00125, rel=0.3)
+
+
+def test_no_time_that_a_device_tells_ends_the_source() -> None:
+    guessing = Guessing(SIZES, 3)
+    for tokens, busy_s in [(1, 5e-324), (1, 1e300), (8, 0.0), (2, 1e308), (1, 0.0)] * 200:
+        guessing.timed(tokens, busy_s)
+        guessing.came(0.0, 0.01, 1)
+        assert guessing.most >= 1 and guessing.tokens([0.9] * 7) >= 1 and guessing.lap_of(8) > 0.0
 
 
 def test_a_device_alone_has_no_time_to_fill() -> None:

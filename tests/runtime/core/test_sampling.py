@@ -8,7 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from partc.errors import RunError
 from partc.format.message_parts import Sampling
-from partc.runtime.core.device.sampling import sample
+from partc.runtime.core.device.sampling import by_likelihood, sample
 
 ROWS = hnp.arrays(
     np.float32, st.tuples(st.integers(1, 4), st.integers(1, 30)), elements=st.floats(-20, 20, width=32)
@@ -47,6 +47,19 @@ def test_top_k_of_one_is_greedy(logits: np.ndarray[tuple[int, ...], np.dtype[np.
         sample(logits, Sampling(temperature=2.0, top_p=1e-9, seed=seed), positions).tolist()
         == greedy.tolist()
     )
+
+
+ANY = st.floats(width=32) | st.sampled_from(
+    [0.0, -0.0, 1.0, float("inf"), -float("inf"), float("nan"), 1e-45]
+)
+
+
+@given(hnp.arrays(np.float32, st.integers(1, 60), elements=ANY))
+def test_tokens_are_sorted_as_a_stable_sort_does(
+    logits: np.ndarray[tuple[int], np.dtype[np.float32]],
+) -> None:
+    right = np.argsort(-logits.astype(np.float64), kind="stable")
+    assert by_likelihood(logits).tolist() == right.tolist()
 
 
 def test_draws_follow_the_probabilities() -> None:

@@ -154,7 +154,7 @@ std::optional<std::pair<std::uint64_t, program::Message>> Request::waits_for() c
 std::uint64_t Request::begun(const std::string& submodule) const { return under_way_.begun(submodule, computing_); }
 
 std::pair<std::string, std::string> Request::works_at() const {
-  if (computing_ == nullptr) return {};
+  if (computing_ == nullptr || computing_->step.further != 0) return {};
   return {computing_->works_at(), computing_->step.phase};
 }
 
@@ -222,11 +222,7 @@ Execution& Request::join(const Step& step, double now) {
 }
 
 Execution& Request::start(const Step& step, const Tensors& inputs, double now) {
-  if (step.rows() == 1) {
-    check_follows(step);
-  } else {
-    check_follows(apart(step).front());
-  }
+  check_follows(step);
   phase_ = step.phase;
   Tensors values = step_inputs(step);
   for (const auto& [name, tensor] : kept_) values.set(name, tensor);
@@ -256,9 +252,10 @@ Execution& Request::start(const Step& step, const Tensors& inputs, double now) {
 
 void Request::check_follows(const Step& step) const {
   const std::uint64_t following = steps + under_way_.tokens();
+  const Counts begin = step.rows() > 1 ? Counts{step.position.front()} : step.position;
   bool fits = step.step == following && step.slot == slot;
-  if (fits && step.step == 0 && reuse_) fits = step.position == Counts{reuse_->rows};
-  if (fits && step.step != 0) fits = !(ends_.empty() && step.step > 0) && position(step.step) == step.position;
+  if (fits && step.step == 0 && reuse_) fits = begin == Counts{reuse_->rows};
+  if (fits && step.step != 0) fits = !(ends_.empty() && step.step > 0) && position(step.step) == begin;
   if (fits && takes_token(step.phase) != is_in_prompt(phase_)) return;
   throw refused(of_step(step) + " does not follow its step " +
                 std::to_string(static_cast<std::int64_t>(following) - 1));
@@ -279,9 +276,7 @@ Tensors Request::step_inputs(const Step& step) const {
 void Request::finish(double now, Actions& out) {
   const Execution over = under_way_.end_first();
   const Step& step = over.step;
-  std::vector<Timing> own = each_alone(over.timing, 1 + step.further);
-  own.resize(over.tokens);
-  timings.insert(timings.end(), own.begin(), own.end());
+  for (Timing& own : by_token(over.timing, over.tokens)) timings.push_back(std::move(own));
   idle_since_ = now;
   steps = step.step + over.tokens;
   resets_ = over.resets;

@@ -63,7 +63,7 @@ class Request {
   void close();
   /// (step, message) that it waits for.
   std::optional<std::pair<std::uint64_t, program::Message>> waits_for() const;
-  /// (sub-module or `sample`, phase) of what is computed.
+  /// (sub-module or `sample`, phase) of what is computed; empty for several tokens, whose time is of no phase.
   std::pair<std::string, std::string> works_at() const;
   /// Steps under way that have run a sub-module, or run it.
   std::uint64_t begun(const std::string& submodule) const;

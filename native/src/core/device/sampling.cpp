@@ -63,17 +63,45 @@ std::int64_t greedy(Row logits) {
   return first - logits.begin();
 }
 
-/// The tokens from the most likely one on, at least as many as are asked for; equal ones by their id, NaN last.
-std::vector<std::size_t> by_likelihood(Row logits, std::size_t count) {
-  std::vector<std::size_t> order(logits.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
+using Order = std::vector<std::uint32_t>;
+
+/// The tokens from the most likely one on, as many as are asked for; equal ones by their id, NaN last.
+Order most_likely(Row logits, std::size_t count) {
+  Order order(logits.size());
+  std::iota(order.begin(), order.end(), std::uint32_t{0});
   const auto end = order.begin() + static_cast<std::ptrdiff_t>(std::min(count, order.size()));
-  std::partial_sort(order.begin(), end, order.end(), [&](std::size_t one, std::size_t other) {
+  std::partial_sort(order.begin(), end, order.end(), [&](std::uint32_t one, std::uint32_t other) {
     if (std::isnan(logits[one]) != std::isnan(logits[other])) return std::isnan(logits[other]);
     if (logits[one] != logits[other] && !std::isnan(logits[one])) return logits[one] > logits[other];
     return one < other;
   });
   order.erase(end, order.end());
+  return order;
+}
+
+/// All tokens in that order: sorted by eleven bits of their numbers at a time, the last ones first.
+Order by_likelihood(Row logits) {
+  constexpr std::uint32_t BITS = 11, DIGITS = 1u << BITS, SIGN = 1u << 31;
+  struct Item {
+    std::uint32_t key, token;
+  };
+  std::vector<Item> items, sorted(logits.size());
+  items.reserve(logits.size());
+  for (const float logit : logits) {
+    const auto bits = std::bit_cast<std::uint32_t>(logit + 0.0f);  // -0 is 0
+    const std::uint32_t key = (bits & SIGN) != 0 ? bits : ~bits & ~SIGN;
+    items.push_back({std::isnan(logit) ? ~0u : key, static_cast<std::uint32_t>(items.size())});
+  }
+  for (std::uint32_t shift = 0; shift < 32; shift += BITS) {
+    std::array<std::uint32_t, DIGITS + 1> begins{};
+    for (const Item& item : items) ++begins[(item.key >> shift) % DIGITS + 1];
+    std::partial_sum(begins.begin(), begins.end(), begins.begin());
+    for (const Item& item : items) sorted[begins[(item.key >> shift) % DIGITS]++] = item;
+    std::swap(items, sorted);
+  }
+  Order order;
+  order.reserve(items.size());
+  for (const Item& item : items) order.push_back(item.token);
   return order;
 }
 
@@ -88,7 +116,7 @@ void add_likely(Row logits, std::int64_t token, std::uint64_t count, std::vector
   for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - top);
   const double least = std::log(sum);
   std::vector<std::int64_t> row{token};
-  for (const std::size_t at : by_likelihood(logits, count - 1)) row.push_back(static_cast<std::int64_t>(at));
+  for (const std::uint32_t at : most_likely(logits, count - 1)) row.push_back(at);
   for (const std::int64_t id : row) {
     ids.push_back(id);
     const double wide = static_cast<double>(logits[static_cast<std::size_t>(id)]) - top - least;
@@ -96,20 +124,19 @@ void add_likely(Row logits, std::int64_t token, std::uint64_t count, std::vector
   }
 }
 
-/// The first kept token of a row whose running sum passes a draw; O(vocabulary log vocabulary).
+/// The first kept token of a row whose running sum passes a draw; O(vocabulary), with top-k O(vocabulary log k).
 std::int64_t pick(Row logits, const messages::Sampling& sampling, std::uint64_t row, std::uint64_t position) {
-  std::vector<double> scaled;
-  for (const float logit : logits) scaled.push_back(static_cast<double>(logit) / sampling.temperature);
-  std::vector<std::size_t> order(scaled.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t one, std::size_t other) {
-    return scaled[one] > scaled[other] || (std::isnan(scaled[other]) && !std::isnan(scaled[one]));
-  });
+  // A few are found sooner than all are sorted.
+  const bool are_few = sampling.top_k != 0 && sampling.top_k < logits.size() / 16;
+  Order order = are_few ? most_likely(logits, sampling.top_k) : by_likelihood(logits);
   if (sampling.top_k != 0 && sampling.top_k < order.size()) order.resize(sampling.top_k);
+  const auto scaled = [&](std::uint32_t at) { return static_cast<double>(logits[at]) / sampling.temperature; };
+  const double top = scaled(order.front());
   std::vector<double> sums;
+  sums.reserve(order.size());
   double sum = 0.0;
-  for (const std::size_t at : order) {
-    sum += std::exp(scaled[at] - scaled[order.front()]);
+  for (const std::uint32_t at : order) {
+    sum += std::exp(scaled(at) - top);
     sums.push_back(sum);
   }
   if (sampling.top_p < 1.0) {
@@ -119,7 +146,7 @@ std::int64_t pick(Row logits, const messages::Sampling& sampling, std::uint64_t 
   }
   const auto found = std::upper_bound(sums.begin(), sums.end(), uniform(sampling.seed, row, position) * sums.back());
   const auto index = static_cast<std::size_t>(found - sums.begin());
-  return static_cast<std::int64_t>(order[std::min(index, sums.size() - 1)]);
+  return order[std::min(index, sums.size() - 1)];
 }
 
 /// The next token of every row, int64[batch].

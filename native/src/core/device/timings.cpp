@@ -14,18 +14,14 @@ void Timing::add(const Timing& later) {
   for (const auto& [peer, seconds] : later.wait_s) wait_s[peer] += seconds;
 }
 
-std::vector<Timing> each_alone(const Timing& timing, std::uint64_t count) {
-  std::vector<Timing> found(count, timing);
-  if (count == 1) return found;
-  const auto parts = static_cast<double>(count);
-  for (std::uint64_t token = 0; token < count; ++token) {
-    Timing& own = found[token];
-    own.step += token;
-    own.compute_s /= parts;
-    own.queue_s /= parts;
-    own.sent_bytes /= count;
-    own.received_bytes /= count;
-    for (auto& [peer, seconds] : own.wait_s) seconds /= parts;
+std::vector<Timing> by_token(const Timing& timing, std::uint64_t count) {
+  std::vector<Timing> found{timing};
+  for (std::uint64_t token = 1; token < count; ++token) {
+    Timing& own = found.emplace_back();
+    own.request = timing.request;
+    own.step = timing.step + token;
+    own.started_s = timing.started_s;
+    own.epoch = timing.epoch;
   }
   return found;
 }

@@ -27,8 +27,8 @@ struct Timing {
   void add(const Timing& later);
 };
 
-/// The timings of tokens that one step computed: each an equal part, so that they add up.
-std::vector<Timing> each_alone(const Timing& timing, std::uint64_t count);
+/// The timings of the tokens that one step computed: all of it is the first one's, and the others came with that.
+std::vector<Timing> by_token(const Timing& timing, std::uint64_t count);
 /// The timings of one request, those of the parts of its prompt as one.
 std::vector<Timing> whole_steps(const std::vector<Timing>& timings);
 

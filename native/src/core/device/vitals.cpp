@@ -10,7 +10,7 @@ namespace partc::core {
 void Monitor::computed(double seconds) {
   if (!meter_) return;
   const auto [name, phase] = requests_.works_at();
-  meter_->took(name, phase, seconds);
+  if (!name.empty()) meter_->took(name, phase, seconds);
 }
 
 void Monitor::sense(const messages::Sense& sense, Actions& out) {

@@ -33,7 +33,7 @@ bool Deadlines::outage_over() {
 }
 
 void Deadlines::took(const Job& job, const std::string& phase, double now) {
-  if (job.started >= incomplete_since) patience.took(phase, now - job.started);
+  if (job.started >= incomplete_since) patience.took(phase, now - job.started, job.awaited_tokens());
 }
 
 void Deadlines::late(const Queue& queue, const Names& absent, Orphans& orphans, double now, const Carry& carry) {

@@ -11,8 +11,8 @@ void GuessedSteps::begin(double now, Actions& out) {
   while (guessing.goes() && under_way() < guessing.most()) {
     const auto found = best_draft(now);
     if (!found) return;
-    const double leaves = std::max(now, follows_at());
-    if (!guessing.has_time(expected(), leaves)) return;
+    const double leaves = std::max(now, follows_at()), until = expected();
+    if (!guessing.has_time(until, leaves)) return;
     if (now < leaves) {
       due = leaves;
       return;
@@ -20,13 +20,13 @@ void GuessedSteps::begin(double now, Actions& out) {
     const auto& [job, guess] = *found;
     Call call = job->guess(guess);
     guessing.guessed(now);
-    out.push_back(with_further(*job, std::move(call), now));
+    out.push_back(with_further(*job, std::move(call), now, until - now));
   }
 }
 
 Begin GuessedSteps::begin_alone(Job& job, Call call, double now) {
-  Begin found = with_further(job, std::move(call), now);
-  if (job.window) job.window->true_tokens = found.step.rows();
+  Begin found = with_further(job, std::move(call), now, std::numeric_limits<double>::infinity());
+  if (job.window) job.window->awaited_tokens = found.step.rows();
   return found;
 }
 
@@ -39,7 +39,7 @@ bool GuessedSteps::took(Job& job, const Step& step, std::uint64_t token, double 
   Window& window = *job.window;
   guessing.scored(window.drafts.next({}), token, now, window.has(token));
   if (step.phase == "decode") {
-    if (window.is_sure) guessing.came(job.started, now, window.true_tokens);
+    if (window.is_sure) guessing.came(job.started, now, window.awaited_tokens);
     const auto [left_s, arrived_s] = window.apart(job.started, now);
     if (!window.is_sure) guessing.apart(left_s, arrived_s);
   }
@@ -68,7 +68,7 @@ double GuessedSteps::expected() const {
   double first = std::numeric_limits<double>::infinity();
   for (const JobPtr& job : queue_.stepping()) {
     if (job->window && job->window->counts_on()) continue;
-    first = std::min(first, job->started + guessing.lap_of(job->last_tokens()));
+    first = std::min(first, job->started + guessing.lap_of(job->awaited_tokens()));
   }
   return first;
 }
@@ -86,12 +86,12 @@ std::optional<std::pair<JobPtr, Guess>> GuessedSteps::best_draft(double now) con
   return best;
 }
 
-/// The begin of a step of one token, with further ones that are guessed.
-Begin GuessedSteps::with_further(Job& job, Call call, double now) {
+/// The begin of a step of one token, with further ones that are guessed, as far as its stages have time.
+Begin GuessedSteps::with_further(Job& job, Call call, double now, double time_s) {
   std::vector<Call> calls;
   calls.push_back(std::move(call));
   if (!job.window) return begin_of(std::move(calls));
-  for (const Guess& guess : further(job, now)) {
+  for (const Guess& guess : further(job, now, time_s)) {
     guessing.guessed(now);
     calls.push_back(job.guess(guess));
   }
@@ -102,7 +102,7 @@ Begin GuessedSteps::with_further(Job& job, Call call, double now) {
 /// The guesses that a step takes behind its token: as many as bring most tokens in a time, none beside others.
 ///
 /// Rows of other requests are worth more: each of them brings a token.
-std::vector<Guess> GuessedSteps::further(Job& job, double now) const {
+std::vector<Guess> GuessedSteps::further(Job& job, double now, double time_s) const {
   const std::uint64_t most = std::min(job.may_guess(), guessing.most_further());
   if (most == 0 || queue_.running().size() > 1 || !guessing.goes()) return {};
   std::vector<Guess> found;
@@ -114,7 +114,7 @@ std::vector<Guess> GuessedSteps::further(Job& job, double now) const {
     found.push_back({draft->token, now, chance, false});
     chances.push_back(chance / before);
   }
-  found.resize(guessing.tokens(chances) - 1);
+  found.resize(guessing.tokens(chances, time_s) - 1);
   return found;
 }
 

@@ -34,8 +34,8 @@ class GuessedSteps {
   double follows_at() const;
   double expected() const;
   std::optional<std::pair<JobPtr, Guess>> best_draft(double now) const;
-  Begin with_further(Job& job, Call call, double now);
-  std::vector<Guess> further(Job& job, double now) const;
+  Begin with_further(Job& job, Call call, double now, double time_s);
+  std::vector<Guess> further(Job& job, double now, double time_s) const;
 
   const Queue& queue_;
   const Sharing& sharing_;

@@ -19,7 +19,7 @@ constexpr double NEARLY = 0.9;
 constexpr double SLACK = 1.05;
 /// The part of a price that is forgotten with each step that does not show it.
 constexpr double FORGOTTEN = 0.001;
-/// No time is told that is shorter: 0 is one that is not known.
+/// Nothing takes less time, whatever devices tell.
 constexpr double LEAST_S = 1e-9;
 /// Weight of the last value in a mean.
 constexpr double NEW = 0.1;
@@ -41,7 +41,7 @@ double mean(double before, double value) {
 
 Guessing::Guessing(std::vector<std::pair<std::uint64_t, std::uint64_t>> costs, std::uint64_t stages)
     : costs_(std::move(costs)), stages_(static_cast<double>(stages)) {
-  for (const auto& [tokens, cost] : costs_) prices_[tokens] = static_cast<double>(cost) / 1000.0;
+  prices_ = expected_prices();
   for (std::size_t at = 0; at < PRIOR.size(); ++at) right_[at] = PRIOR[at] * PRIOR_WEIGHT;
   all_.fill(PRIOR_WEIGHT);
 }
@@ -57,6 +57,7 @@ void Guessing::came(double began_s, double now, std::uint64_t tokens) {
 /// What has not been measured lately becomes again what is expected of it: so it is tried again.
 void Guessing::timed(std::uint64_t tokens, double busy_s) {
   link_s_ *= KEPT;
+  busy_s = std::max(busy_s, LEAST_S);
   if (tokens == 1) {
     stage_s_ = mean(stage_s_, busy_s);
   } else if (stage_s_ != 0.0 && prices_.contains(tokens)) {
@@ -71,11 +72,15 @@ void Guessing::timed(std::uint64_t tokens, double busy_s) {
 
 void Guessing::forget_times(std::uint64_t stages) {
   stages_ = static_cast<double>(stages);
-  lap_s_ = calm_s_ = loud_s_ = gap_s_ = stage_s_ = link_s_ = 0.0;
+  lap_s_ = calm_s_ = loud_s_ = stage_s_ = link_s_ = 0.0;
+  gap_s_.reset();
+  prices_ = expected_prices();
+  seen_.clear();
 }
 
 void Guessing::apart(double left_s, double arrived_s) {
-  gap_s_ = mean(gap_s_, std::max(arrived_s, LEAST_S));
+  const double gap_s = std::min(arrived_s, FAR * lap_s_);
+  gap_s_ = gap_s_ ? *gap_s_ + NEW * (gap_s - *gap_s_) : gap_s;
   if (arrived_s > QUEUED * left_s) link_s_ = mean(link_s_, arrived_s);
 }
 
@@ -88,20 +93,21 @@ void Guessing::scored(const std::optional<Draft>& draft, std::uint64_t token, do
   all_[draft->length] = all_[draft->length] * KEPT + 1.0;
 }
 
-bool Guessing::has_time(double expected, double now) const { return now + NEARLY * slowest_s() <= expected; }
+bool Guessing::has_time(double expected, double now) const { return now + NEARLY * slowest_of(1) <= expected; }
 
-std::uint64_t Guessing::tokens(const std::vector<double>& chances) const {
-  if (lap_s_ == 0.0) return 1;
+std::uint64_t Guessing::tokens(const std::vector<double>& chances, double time_s) const {
   std::uint64_t best = 1;
   for (const auto& [size, price] : prices_) {
-    if (size <= 1 + chances.size() && rate(chances, size) > rate(chances, best)) best = size;
+    if (size > 1 + chances.size() || NEARLY * slowest_of(size) > time_s) continue;
+    if (rate(chances, size) > rate(chances, best)) best = size;
   }
-  return best;
+  return rate(chances, 1) < WORTH * rate(chances, best) ? best : 1;
 }
 
 double Guessing::lap_of(std::uint64_t tokens) const {
   const double busy_s = std::min(lap_s_, stages_ * stage_s_);
-  return lap_s_ + (price(tokens) - 1.0) * busy_s + static_cast<double>(tokens - 1) * link_s_;
+  const double more_s = (price(tokens) - 1.0) * busy_s + static_cast<double>(tokens - 1) * link_s_;
+  return std::max(LEAST_S, lap_s_ + more_s);
 }
 
 bool Guessing::goes() const {
@@ -111,19 +117,29 @@ bool Guessing::goes() const {
 
 /// Whether tokens come sooner with guesses, as far as is known.
 bool Guessing::pays() const {
-  if (calm_s_ == 0.0 || loud_s_ == 0.0 || gap_s_ == 0.0) return true;
+  if (calm_s_ == 0.0 || loud_s_ == 0.0 || !gap_s_) return true;
   const double share = hits_ * reach_;
-  return (1.0 - share) * loud_s_ + share * gap_s_ < WORTH * calm_s_;
+  return (1.0 - share) * loud_s_ + share * *gap_s_ < WORTH * calm_s_;
 }
 
 std::uint64_t Guessing::most() const {
-  if (stages_ < 2.0 || slowest_s() == 0.0) return 1;
-  const double room = std::min(std::ceil(lap_s_ / slowest_s()), static_cast<double>(1 + MOST_GUESSED));
+  if (stages_ < 2.0 || slowest_of(1) == 0.0) return 1;
+  const double room = std::ceil(std::min(lap_s_ / slowest_of(1), static_cast<double>(1 + MOST_GUESSED)));
   return std::max<std::uint64_t>(1, static_cast<std::uint64_t>(room));
 }
 
 double Guessing::pace_of(std::uint64_t tokens) const {
   return std::max(SLACK * stage_s_ * price(tokens), static_cast<double>(tokens) * link_s_);
+}
+
+double Guessing::slowest_of(std::uint64_t tokens) const {
+  return std::max(stage_s_ * price(tokens), static_cast<double>(tokens) * link_s_);
+}
+
+std::map<std::uint64_t, double> Guessing::expected_prices() const {
+  std::map<std::uint64_t, double> found{{1, 1.0}};
+  for (const auto& [tokens, cost] : costs_) found[tokens] = static_cast<double>(cost) / 1000.0;
+  return found;
 }
 
 double Guessing::price(std::uint64_t tokens) const {
@@ -141,7 +157,8 @@ void Guessing::priced(std::uint64_t tokens, double shown) {
   const double extra = extra_of(expected->second);
   for (const auto& [other, cost] : costs_) {
     if (seen_.contains(other) || extra <= 0.0) continue;
-    prices_[other] = 1.0 + extra_of(cost) * std::max(0.0, own - 1.0) / extra;
+    const double follows = 1.0 + extra_of(cost) * std::max(0.0, own - 1.0) / extra;
+    prices_[other] = std::min(follows, static_cast<double>(other));
   }
 }
 

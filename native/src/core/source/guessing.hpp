@@ -42,11 +42,12 @@ class Guessing {
 
   /// Steps that the ring has room for; 1: none begins with a guess. A device alone has no time to fill.
   std::uint64_t most() const;
-  /// Guesses that a step may take behind its own token.
-  std::uint64_t most_further() const { return prices_.rbegin()->first - 1; }
-  /// Tokens that a step takes, so that most come true in a time. `chances`: how often the guess behind its own token is
+  /// Guesses that a step may take behind its own token; none before a lap is known.
+  std::uint64_t most_further() const { return lap_s_ == 0.0 ? 0 : prices_.rbegin()->first - 1; }
+  /// Tokens that a step takes, so that most come true in a time; one unless more are worth it. `chances`: how often the guess behind its own token is
   /// right, that and the next one, and so on.
-  std::uint64_t tokens(const std::vector<double>& chances) const;
+  /// `time_s`: as long the slowest stage may take for it.
+  std::uint64_t tokens(const std::vector<double>& chances, double time_s) const;
   /// Seconds of the lap of a step that takes so many tokens: all devices compute longer, and links send more.
   double lap_of(std::uint64_t tokens) const;
   /// Whether the slowest stage is done with a guess before a token is expected.
@@ -60,7 +61,8 @@ class Guessing {
 
  private:
   bool pays() const;
-  double slowest_s() const { return std::max(stage_s_, link_s_); }
+  double slowest_of(std::uint64_t tokens) const;
+  std::map<std::uint64_t, double> expected_prices() const;
   double price(std::uint64_t tokens) const;
   void priced(std::uint64_t tokens, double price);
   double rate(const std::vector<double>& chances, std::uint64_t tokens) const;
@@ -69,14 +71,15 @@ class Guessing {
   /// Devices of the ring.
   double stages_;
   /// Tokens of a step → its time by that of one, on the busiest device.
-  std::map<std::uint64_t, double> prices_{{1, 1.0}};
+  std::map<std::uint64_t, double> prices_;
   /// Tokens of a step → how often its price has shown.
   std::map<std::uint64_t, std::uint64_t> seen_;
   /// Seconds from the begin of a true step to its token: of those of one token, of all without guesses, of all with;
   /// 0: not known.
   double lap_s_ = 0.0, calm_s_ = 0.0, loud_s_ = 0.0;
   /// Seconds from a token to the next one that was guessed, of the busiest device, and of the busiest link.
-  double gap_s_ = 0.0, stage_s_ = 0.0, link_s_ = 0.0;
+  std::optional<double> gap_s_;
+  double stage_s_ = 0.0, link_s_ = 0.0;
   /// Share of tokens for which a draft stood that was right, and would be sent.
   double hits_ = 0.0;
   /// Share of these whose guess was under way, while guesses left.

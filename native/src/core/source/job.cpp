@@ -35,7 +35,7 @@ void Job::stand() {
 void Job::step_begins(double now) {
   become(JobState::stepping);
   started = now;
-  if (window) window->is_sure = true;
+  if (window) window->step_begins();
   progress.moved(now);
 }
 

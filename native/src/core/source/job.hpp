@@ -98,7 +98,9 @@ class Job {
   std::uint64_t may_guess() const;
   /// When the last of its steps under way began.
   double last_started() const { return window && !window->guesses.empty() ? window->guesses.back().started : started; }
-  /// Tokens that the last of its steps under way takes.
+  /// Tokens of the step whose token is awaited.
+  std::uint64_t awaited_tokens() const { return window ? window->awaited_tokens : 1; }
+  /// Tokens of the last of its steps under way.
   std::uint64_t last_tokens() const { return window ? window->last_tokens : 1; }
   /// A step that takes a guessed token begins; only where it has a window.
   Call guess(const Guess& guess);

@@ -16,8 +16,8 @@ std::string in_tenths(double number) {
 
 }  // namespace
 
-void Patience::took(const std::string& phase, double seconds) {
-  if (pace) pace->took("", phase, seconds);
+void Patience::took(const std::string& phase, double seconds, std::uint64_t tokens) {
+  if (pace && tokens == 1) pace->took("", phase, seconds);
   slowest_.set(phase, std::max(slowest_[phase], seconds));
 }
 

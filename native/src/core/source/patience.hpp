@@ -20,7 +20,7 @@ class Patience {
   std::optional<Meter> pace;
 
   /// A step is over.
-  void took(const std::string& phase, double seconds);
+  void took(const std::string& phase, double seconds, std::uint64_t tokens);
   /// A device's loop is alive.
   void answered(const std::string& device, const messages::Pong& pong, double now) { heard_.set(device, {now, pong}); }
   /// Seconds that a request may stand still; requests in flight take turns on a device, and one that says that it computes

@@ -41,12 +41,20 @@ std::optional<Guess> Window::compare(std::uint64_t token) {
   guesses.pop_front();
   is_sure = false;
   ++accepted;
+  if (right.leads) {
+    const auto next = std::ranges::find_if(guesses, [](const Guess& guess) { return guess.leads; });
+    awaited_tokens = 1 + static_cast<std::uint64_t>(next - guesses.begin());
+  }
   return right;
+}
+
+void Window::step_begins() {
+  is_sure = true;
+  awaited_tokens = last_tokens = 1;
 }
 
 void Window::empty() {
   guesses.clear();
-  true_tokens = last_tokens = 1;
   branch = 0;
 }
 

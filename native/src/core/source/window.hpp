@@ -35,8 +35,8 @@ class Window {
   std::uint64_t drafted = 0, accepted = 0;
   /// Whether the token of the step that is awaited was known when it began.
   bool is_sure = true;
-  /// Tokens of the last step whose first one was known, and of the step that began last.
-  std::uint64_t true_tokens = 1, last_tokens = 1;
+  /// Tokens of the step whose token is awaited, and of the step that began last.
+  std::uint64_t awaited_tokens = 1, last_tokens = 1;
 
   /// Guesses that may be under way besides.
   std::uint64_t room() const;
@@ -56,6 +56,8 @@ class Window {
   bool has(std::uint64_t token) const { return !guesses.empty() && guesses.front().token == token; }
   /// Hold a new token against the guess for it; that, if it was right. Else all guesses are void.
   std::optional<Guess> compare(std::uint64_t token);
+  /// A step begins whose token is known, and which takes no other so far.
+  void step_begins();
   /// Another placement is in force: nothing is under way, and no branch has begun.
   void empty();
 

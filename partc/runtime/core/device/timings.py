@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -42,22 +42,16 @@ class Timing:
             self.wait_s[peer] = self.wait_s.get(peer, 0.0) + seconds
 
 
-def each_alone(timing: Timing, count: int) -> list[Timing]:
-    """The timings of tokens that one step computed: each an equal part, so that they add up."""
-    if count == 1:
-        return [timing]
-    return [
-        replace(
-            timing,
-            step=timing.step + token,
-            compute_s=timing.compute_s / count,
-            queue_s=timing.queue_s / count,
-            sent_bytes=timing.sent_bytes // count,
-            received_bytes=timing.received_bytes // count,
-            wait_s={peer: seconds / count for peer, seconds in timing.wait_s.items()},
-        )
-        for token in range(count)
+def by_token(timing: Timing, count: int) -> list[Timing]:
+    """The timings of the tokens that one step computed: all of it is the first one's, and the others came with that.
+
+    So they add up, also where guesses are taken back.
+    """
+    others = [
+        Timing(timing.request, timing.step + token, timing.started_s, epoch=timing.epoch)
+        for token in range(1, count)
     ]
+    return [timing, *others]
 
 
 def whole_steps(timings: Iterable[Timing]) -> list[Timing]:

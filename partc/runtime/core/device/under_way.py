@@ -1,6 +1,6 @@
 """The steps of one request that are under way on a device, in their order.
 
-Mostly there is one. A step whose input token is a guess begins while the one before is still on its way round the ring:
+Mostly there is one. A step that begins with a guess does so while the one before is still on its way round the ring:
 then there are several. None overtakes an earlier one at any instruction of their program: what they wait for comes over
 links that keep the order, and of those that can go on the earliest does. So every sub-module sees its rows in order.
 """

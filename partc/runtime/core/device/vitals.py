@@ -27,8 +27,9 @@ class Monitor:
 
     def computed(self, seconds: float) -> None:
         """The engine has done what it works at; to be told before the requests are."""
-        if self.meter is not None:
-            self.meter.took(*self.requests.works_at, seconds)
+        name, phase = self.requests.works_at
+        if self.meter is not None and name:
+            self.meter.took(name, phase, seconds)
 
     def sense(self, sense: Sense) -> Iterator[Action]:
         """The source asks how this device is, or does not want to know any more."""

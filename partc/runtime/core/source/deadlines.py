@@ -82,7 +82,7 @@ class Deadlines:
     def took(self, job: Job, phase: str, now: float) -> None:
         """A step of a request is over; one that began while a device was away says nothing of the next."""
         if job.started >= self.incomplete_since:
-            self.patience.took(phase, now - job.started)
+            self.patience.took(phase, now - job.started, job.awaited_tokens)
 
     def late(
         self, queue: Queue, absent: Sequence[str], orphans: Orphans, now: float

@@ -41,21 +41,21 @@ class GuessedSteps:
         self.due, guessing = None, self.guessing
         while guessing.goes and self._under_way < guessing.most and (found := self._best_draft()) is not None:
             job, draft, chance = found
-            leaves = max(now, self._follows_at)
-            if not guessing.has_time(self._expected, leaves):
+            leaves, expected = max(now, self._follows_at), self._expected
+            if not guessing.has_time(expected, leaves):
                 return
             if now < leaves:
                 self.due = leaves
                 return
             call = job.guess(Guess(draft.token, now, chance, leads=True))
             guessing.guessed(now)
-            yield self._with_further(job, call, now)
+            yield self._with_further(job, call, now, expected - now)
 
     def begin_alone(self, job: Job, call: Call, now: float) -> Begin:
         """The begin of a step that no other request shares, with guesses behind its token where that is worth it."""
         found = self._with_further(job, call, now)
         if job.window is not None:
-            job.window.true_tokens = found.step.rows
+            job.window.awaited_tokens = found.step.rows
         return found
 
     def timed(self, step: Step) -> None:
@@ -71,7 +71,7 @@ class GuessedSteps:
         guessing.scored(window.drafts.next(()), token, now, is_guessed=window.has(token))
         if step.phase == "decode":
             if window.is_sure:
-                guessing.came(job.started, now, window.true_tokens)
+                guessing.came(job.started, now, window.awaited_tokens)
             apart = window.apart(job.started, now)
             if not window.is_sure:
                 guessing.apart(*apart)
@@ -90,7 +90,9 @@ class GuessedSteps:
         """When the first token is expected that a true step may follow; infinity: none may."""
         jobs = self.queue.stepping
         waiting = [job for job in jobs if job.window is None or not job.window.counts_on]
-        return min([job.started + self.guessing.lap_of(job.last_tokens) for job in waiting], default=math.inf)
+        return min(
+            [job.started + self.guessing.lap_of(job.awaited_tokens) for job in waiting], default=math.inf
+        )
 
     @property
     def _follows_at(self) -> float:
@@ -108,19 +110,19 @@ class GuessedSteps:
         best = max(drafts, key=lambda found: found[2], default=None)
         return best if best is not None and best[2] >= LEAST_CHANCE else None
 
-    def _with_further(self, job: Job, call: Call, now: float) -> Begin:
-        """The begin of a step of one token, with further ones that are guessed."""
+    def _with_further(self, job: Job, call: Call, now: float, time_s: float = math.inf) -> Begin:
+        """The begin of a step of one token, with further ones that are guessed, as far as its stages have time."""
         window = job.window
         if window is None:
             return begin_of([call])
-        further = self._further(job, window, now)
+        further = self._further(job, window, now, time_s)
         if further:
             self.guessing.guessed(now)
         found = begin_of([call, *[job.guess(guess) for guess in further]])
         window.last_tokens = found.step.rows
         return found
 
-    def _further(self, job: Job, window: Window, now: float) -> Sequence[Guess]:
+    def _further(self, job: Job, window: Window, now: float, time_s: float) -> Sequence[Guess]:
         """The guesses that a step takes behind its token: as many as bring most tokens in a time, none beside others.
 
         Rows of other requests are worth more: each of them brings a token.
@@ -136,4 +138,4 @@ class GuessedSteps:
             if draft is None or (chance := chance * guessing.chance(draft)) < LEAST_CHANCE:
                 break
             found.append(Guess(draft.token, now, chance, leads=False))
-        return found[: guessing.tokens([guess.chance / before for guess in found]) - 1]
+        return found[: guessing.tokens([guess.chance / before for guess in found], time_s) - 1]

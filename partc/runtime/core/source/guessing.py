@@ -15,7 +15,6 @@ A step of its own begins with a guess only where no true step is expected to wai
    that it keeps no true step waiting; none is to come where the guess for that token is as good as right (`SURE`);
 3. the draft and the guesses before it are right often enough (`LEAST_CHANCE`), as drafts of their kinds have been
    lately. Every token counts, also where its draft was not sent: so it shows when what has failed succeeds again.
-
 4. guessing pays: devices that share a processor, or spend more on a message than on computing, make true steps slower
    by what they do for guesses. So laps with and without guesses are told apart, and compared with what drafts would
    have had right; now and then the other way is tried, for `_TRIED` steps of `_PERIOD`.
@@ -51,14 +50,13 @@ _SLACK = 1.05
 _FORGOTTEN = 0.001
 """The part of a price that is forgotten with each step that does not show it."""
 _LEAST_S = 1e-9
-"""No time is told that is shorter: 0 is one that is not known."""
+"""Nothing takes less time, whatever devices tell."""
 _NEW = 0.1
 """Weight of the last value in a mean."""
 _FAR = 3.0
 """Values that are so many times the mean count as that."""
 _QUEUED = 1.5
 """Steps that arrive so much further apart than they left have waited for each other: a link is the slowest stage."""
-
 
 _WORTH = 0.98
 """Guessing pays where tokens take no more than this share of the time without."""
@@ -80,8 +78,8 @@ class Guessing:
     """The same of those without guesses."""
     loud_s: float = 0.0
     """And of those with."""
-    gap_s: float = 0.0
-    """Seconds from a token to the next one that was guessed."""
+    gap_s: float | None = None
+    """Seconds from a token to the next one that was guessed; nearly none where one step took both."""
     hits: float = 0.0
     """Share of tokens for which a draft stood that was right, and would be sent."""
     reach: float = 1.0
@@ -102,7 +100,7 @@ class Guessing:
     _all: list[float] = field(default_factory=lambda: [_PRIOR_WEIGHT] * len(LENGTHS))
 
     def __post_init__(self) -> None:
-        self.prices = {1: 1.0, **{tokens: cost / 1000 for tokens, cost in self.costs}}
+        self.prices = self._expected_prices()
 
     # -- what it learns
 
@@ -127,6 +125,7 @@ class Guessing:
         What has not been measured lately becomes again what is expected of it: so it is tried again.
         """
         self.link_s *= _KEPT
+        busy_s = max(busy_s, _LEAST_S)
         if tokens == 1:
             self.stage_s = _mean(self.stage_s, busy_s)
         elif self.stage_s and tokens in self.prices:
@@ -137,7 +136,8 @@ class Guessing:
 
     def apart(self, left_s: float, arrived_s: float) -> None:
         """The step of a guess that was right, and the one before: how far apart they left, and arrived, seconds."""
-        self.gap_s = _mean(self.gap_s, max(arrived_s, _LEAST_S))
+        gap_s = min(arrived_s, _FAR * self.lap_s)
+        self.gap_s = gap_s if self.gap_s is None else self.gap_s + _NEW * (gap_s - self.gap_s)
         if arrived_s > _QUEUED * left_s:
             self.link_s = _mean(self.link_s, arrived_s)
 
@@ -157,48 +157,51 @@ class Guessing:
 
     def forget_times(self, stages: int) -> None:
         """Another placement is in force, of so many devices: its laps are others."""
-        self.stages = stages
-        self.lap_s = self.calm_s = self.loud_s = self.gap_s = self.stage_s = self.link_s = 0.0
+        self.stages, self.gap_s = stages, None
+        self.lap_s = self.calm_s = self.loud_s = self.stage_s = self.link_s = 0.0
+        self.prices = self._expected_prices()
+        self._seen.clear()
 
     # -- what follows
 
     @property
     def most(self) -> int:
         """Steps that the ring has room for; 1: none begins with a guess. A device alone has no time to fill."""
-        slowest_s = self.slowest_s
+        slowest_s = self.slowest_of(1)
         if self.stages < 2 or not slowest_s:
             return 1
-        return max(1, min(1 + MOST_GUESSED, math.ceil(self.lap_s / slowest_s)))
+        return max(1, math.ceil(min(1 + MOST_GUESSED, self.lap_s / slowest_s)))
 
     @property
     def most_further(self) -> int:
-        """Guesses that a step may take behind its own token."""
-        return max(self.prices) - 1
+        """Guesses that a step may take behind its own token; none before a lap is known."""
+        return max(self.prices) - 1 if self.lap_s else 0
 
-    def tokens(self, chances: Sequence[float]) -> int:
-        """Tokens that a step takes, so that most come true in a time.
+    def tokens(self, chances: Sequence[float], time_s: float = math.inf) -> int:
+        """Tokens that a step takes, so that most come true in a time; one unless more are worth it.
 
-        `chances`: how often the guess behind its own token is right, that and the next one, and so on.
+        Args:
+            chances: how often the guess behind its own token is right, that and the next one, and so on.
+            time_s: as long the slowest stage may take for it, seconds.
         """
-        if not self.lap_s:
-            return 1
-        return max(
-            (size for size in self.prices if size <= 1 + len(chances)), key=partial(self._rate, chances)
-        )
+        rate = partial(self._rate, chances)
+        sizes = [size for size in self.prices if size <= 1 + len(chances)]
+        best = max([1, *(size for size in sizes if _NEARLY * self.slowest_of(size) <= time_s)], key=rate)
+        return best if rate(1) < _WORTH * rate(best) else 1
 
     def lap_of(self, tokens: int) -> float:
         """Seconds of the lap of a step that takes so many tokens: all devices compute longer, and links send more."""
         busy_s = min(self.lap_s, self.stages * self.stage_s)
-        return self.lap_s + (self.prices.get(tokens, 1.0) - 1.0) * busy_s + (tokens - 1) * self.link_s
+        more_s = (self.prices.get(tokens, 1.0) - 1.0) * busy_s + (tokens - 1) * self.link_s
+        return max(_LEAST_S, self.lap_s + more_s)
 
-    @property
-    def slowest_s(self) -> float:
-        """Seconds of the slowest stage."""
-        return max(self.stage_s, self.link_s)
+    def slowest_of(self, tokens: int) -> float:
+        """Seconds of the slowest stage in a step of so many tokens."""
+        return max(self.stage_s * self.prices.get(tokens, 1.0), tokens * self.link_s)
 
     def has_time(self, expected: float, now: float) -> bool:
         """Whether the slowest stage is done with a guess before a token is expected."""
-        return now + _NEARLY * self.slowest_s <= expected
+        return now + _NEARLY * self.slowest_of(1) <= expected
 
     def pace_of(self, tokens: int) -> float:
         """Seconds between a step of so many tokens and a guess, which keeps no true step from the slowest stage."""
@@ -213,7 +216,7 @@ class Guessing:
     @property
     def pays(self) -> bool:
         """Whether tokens come sooner with guesses, as far as is known."""
-        if not (self.calm_s and self.loud_s and self.gap_s):
+        if not (self.calm_s and self.loud_s) or self.gap_s is None:
             return True
         share = self.hits * self.reach
         return (1.0 - share) * self.loud_s + share * self.gap_s < _WORTH * self.calm_s
@@ -233,7 +236,11 @@ class Guessing:
         costs = {size: cost / 1000 - 1.0 for size, cost in self.costs}
         for other, extra in costs.items():
             if other not in self._seen and costs[tokens] > 0.0:
-                self.prices[other] = 1.0 + extra * max(0.0, self.prices[tokens] - 1.0) / costs[tokens]
+                follows = 1.0 + extra * max(0.0, self.prices[tokens] - 1.0) / costs[tokens]
+                self.prices[other] = min(follows, float(other))
+
+    def _expected_prices(self) -> dict[int, float]:
+        return {1: 1.0, **{tokens: cost / 1000 for tokens, cost in self.costs}}
 
     def _rate(self, chances: Sequence[float], tokens: int) -> float:
         """Tokens that come true in a second where steps take so many: those under way at once come in one lap."""

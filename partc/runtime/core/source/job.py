@@ -133,7 +133,7 @@ class Job:
         self.become(State.STEPPING)
         self.started = now
         if self.window is not None:
-            self.window.is_sure = True
+            self.window.step_begins()
         self.progress.moved(now)
 
     def take(self, tokens: Sequence[int]) -> tuple[int | None, ...]:
@@ -187,8 +187,13 @@ class Job:
         return self.window.guesses[-1].started if self.window and self.window.guesses else self.started
 
     @property
+    def awaited_tokens(self) -> int:
+        """Tokens of the step whose token is awaited."""
+        return 1 if self.window is None else self.window.awaited_tokens
+
+    @property
     def last_tokens(self) -> int:
-        """Tokens that the last of its steps under way takes."""
+        """Tokens of the last of its steps under way."""
         return 1 if self.window is None else self.window.last_tokens
 
     def guess(self, guess: Guess) -> Call:

@@ -26,9 +26,9 @@ class Patience:
     _heard: dict[str, tuple[float, Pong]] = field(default_factory=dict)
     """Device → when it last answered a ping, and how."""
 
-    def took(self, phase: str, seconds: float) -> None:
-        """A step is over."""
-        if self.pace is not None:
+    def took(self, phase: str, seconds: float, tokens: int) -> None:
+        """A step is over, of so many tokens; the pace is that of steps of one."""
+        if self.pace is not None and tokens == 1:
             self.pace.took("", phase, seconds)
         self._slowest[phase] = max(self._slowest.get(phase, 0.0), seconds)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from partc.runtime.core.source.drafts import Draft, Drafts
 from partc.runtime.core.source.guessing import SURE
@@ -43,8 +44,8 @@ class Window:
     """Those that were right."""
     is_sure: bool = True
     """Whether the token of the step that is awaited was known when it began."""
-    true_tokens: int = 1
-    """Tokens of the last step whose first one was known."""
+    awaited_tokens: int = 1
+    """Tokens of the step whose token is awaited."""
     last_tokens: int = 1
     """Tokens of the step that began last."""
     _before: tuple[float, float] = (0.0, 0.0)
@@ -93,15 +94,22 @@ class Window:
     def compare(self, token: int) -> Guess | None:
         """Hold a new token against the guess for it; that, if it was right. Else all guesses are void."""
         self.drafts.add(token)
-        if self.has(token):
-            self.is_sure = False
-            self.accepted += 1
-            return self.guesses.popleft()
-        self.guesses.clear()
-        return None
+        if not self.has(token):
+            self.guesses.clear()
+            return None
+        self.is_sure = False
+        self.accepted += 1
+        guess = self.guesses.popleft()
+        if guess.leads:
+            self.awaited_tokens = 1 + sum(1 for _ in takewhile(lambda each: not each.leads, self.guesses))
+        return guess
+
+    def step_begins(self) -> None:
+        """A step begins whose token is known, and which takes no other so far."""
+        self.is_sure = True
+        self.awaited_tokens = self.last_tokens = 1
 
     def empty(self) -> None:
         """Another placement is in force: nothing is under way, and no branch has begun."""
         self.guesses.clear()
-        self.true_tokens = self.last_tokens = 1
         self.branch = 0
