@@ -12,6 +12,7 @@ setting := "max_batch" N | "max_requests" N           1
          | "step_requests" N                           1
          | "prompt_chunk" N                            none
          | "prompt_steps" N COST …                     sizes of a step, each with its cost; none
+         | "step_tokens" N COST …                      tokens of a request in a step, each with its cost; none
          | "logs" N                                    1: lines of the log are shown; 0: they are not
          | "patience" N | "rejoin" N | "linger" N      seconds: 5, 0, 0
          | "first_request" N                           1

@@ -57,8 +57,9 @@ def parse_setting(device: str, text: str, others: Mapping[str, str] = {}) -> Set
     picture = facts.pop("picture", None)
     if picture is not None:
         limits["picture"] = (picture[0], int(picture[1]), int(picture[2]))
-    sizes = list(map(int, facts.pop("prompt_steps", ())))
-    limits["prompt_steps"] = tuple(zip(sizes[::2], sizes[1::2], strict=True))
+    for key in ("prompt_steps", "step_tokens"):
+        sizes = list(map(int, facts.pop(key, ())))
+        limits[key] = tuple(zip(sizes[::2], sizes[1::2], strict=True))
     logs = facts.pop("logs", ["0"])[0] == "1"
     rewritten = facts.pop("rewritten", ())
     held, contingencies = facts.pop("holds", None), facts.pop("contingencies", ())

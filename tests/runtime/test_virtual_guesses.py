@@ -39,6 +39,8 @@ class Played:
 
     answer: Answer
     seconds: float
+    widest: int
+    """The most rows of a step of one token each."""
 
     @property
     def tokens(self) -> list[int]:
@@ -47,7 +49,7 @@ class Played:
 
     @property
     def counts(self) -> tuple[int, int]:
-        """Steps that began with a guess, and the right ones of these."""
+        """Guesses that steps took, and the right ones of these."""
         assert self.answer.result is not None
         return self.answer.result.drafted, self.answer.result.accepted
 
@@ -71,10 +73,16 @@ def play(
 ) -> Played:
     """The answer to a request that has the ring for itself."""
     roles = roles_of(programs, max_sequence=200, prompt_chunk=3, max_requests=2, step_tokens=step_tokens)
+    rows: list[int] = []
+
+    def timed(device: str, work: Compute | Draw) -> float:
+        rows.append(1 + len(work.others))
+        return seconds_of(device, work)
+
     ring = Ring(
         roles,
         lambda device: null_engine(roles[device]),
-        seconds=seconds_of,
+        seconds=timed,
         conditions=Conditions(delay_s, jitter_s, disorder),
         seed=seed,
     )
@@ -89,7 +97,7 @@ def play(
         expected=expected,
     )
     ring.run(1000.0, until=lambda: answer.done)
-    return Played(answer, ring.clock.now - began)
+    return Played(answer, ring.clock.now - began, max(rows))
 
 
 def partly(right: Sequence[int], share: float) -> list[int]:
@@ -146,6 +154,7 @@ def test_a_device_alone_guesses_where_a_step_takes_several_tokens() -> None:
     assert play(ONE, plain.tokens).counts == (0, 0), "it has no time to fill"
     copied = play(ONE, plain.tokens, step_tokens=SEVERAL)
     assert copied.tokens == plain.tokens
+    assert copied.widest == 8
     assert plain.seconds > 3.5 * copied.seconds, "8 tokens cost as much as 1.7"
 
 
@@ -172,6 +181,9 @@ def test_rings_copy_faster_with_several_tokens_in_a_step(delay_s: float) -> None
     one = play(expected=plain.tokens, delay_s=delay_s)
     several = play(expected=plain.tokens, delay_s=delay_s, step_tokens=SEVERAL)
     assert several.tokens == plain.tokens
+    assert (several.widest > one.widest == 1) == (delay_s < 0.02), (
+        "else eight steps of one token fit into a lap"
+    )
     assert several.seconds < 1.02 * one.seconds
 
 

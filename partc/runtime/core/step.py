@@ -215,15 +215,10 @@ def _step_of_tokens(data: Data, role: Role) -> Step:
         )
     for behind, row in enumerate(rows):
         follows = row.step == first.step + behind and row.position == first.position + behind
-        is_own = (row.request, row.row, row.branch) == (
-            first.request,
-            slot * role.model.max_batch,
-            first.branch,
-        )
-        if not (follows and is_own and first.step):
-            raise RunError(
-                f"row {row.row} of step {row.step} does not follow step {first.step} of request {first.request}"
-            )
+        is_own = (row.request, row.branch) == (first.request, first.branch)
+        is_there = row.row == slot * role.model.max_batch
+        if not (follows and is_own and is_there and first.step):
+            raise RunError(f"step {row.step} does not follow step {first.step} of request {first.request}")
     step = _step_of_rows(data, [StepMember(first.request, slot, first.step, first.branch)])
     return replace(step, further=len(rows) - 1)
 
