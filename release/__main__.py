@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["SOURCE_DATE_EPOCH"] = str(commit_time())
         runners = _built_runners()
         _release(given.out, runners, is_compared=not given.once)
-    except ReleaseError as error:
+    except (ReleaseError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     for path in sorted(given.out.iterdir()):
@@ -75,11 +75,11 @@ def make_release(
 
 
 def _check_replaceable(out: Path) -> None:
-    """Refuse a folder with anything but a release, which would be lost."""
-    if out.exists() and (not out.is_dir() or (any(out.iterdir()) and not (out / sums.FILE).is_file())):
-        raise ReleaseError(
-            f"{out} is there and holds no release\n  hint: remove it, or name another folder with --out"
-        )
+    """Refuse a folder with anything but the files of a release, which would be lost."""
+    others = {path.name for path in out.iterdir()} - sums.named(out) if out.is_dir() else set()
+    if others or (out.exists() and not out.is_dir()):
+        what = f"holds {min(others)}, which is no file of a release" if others else "is no folder"
+        raise ReleaseError(f"{out} {what}\n  hint: remove it, or name another folder with --out")
 
 
 def _release(out: Path, runners: Mapping[str, Path], *, is_compared: bool) -> None:
@@ -91,8 +91,8 @@ def _release(out: Path, runners: Mapping[str, Path], *, is_compared: bool) -> No
         if is_compared:
             make_release(second, runners, linked)
             sums.check_same(first, second)
-        shutil.rmtree(out, ignore_errors=True)
-        out.parent.mkdir(parents=True, exist_ok=True)
+        if out.exists():
+            shutil.rmtree(out)
         shutil.copytree(first, out)
 
 

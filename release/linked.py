@@ -137,4 +137,7 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise ReleaseError(f"{path} is missing\n  hint: run `python -m native.zig` first") from None
+        hint = (
+            "run `python -m native.zig` first, and install the version of ziglang that constraints.txt names"
+        )
+        raise ReleaseError(f"{path} is missing\n  hint: {hint}") from None

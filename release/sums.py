@@ -16,6 +16,13 @@ def write_sums(folder: Path) -> None:
     (folder / FILE).write_text("".join(lines), encoding="utf-8")
 
 
+def named(folder: Path) -> set[str]:
+    """The files that the sums in a folder name, and they themselves; none where there are no sums."""
+    file = folder / FILE
+    lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
+    return {FILE, *(line.partition("  ")[2] for line in lines)} if lines else set()
+
+
 def sums(folder: Path) -> dict[str, str]:
     """File → SHA-256 of its content, without SHA256SUMS itself."""
     files = sorted(path for path in folder.iterdir() if path.is_file() and path.name != FILE)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from partc import extras
+from partc import __version__, extras
 from partc.cli.main import COMMANDS, exit_code, run
 from partc.extras import COMPILE, OF_COMMAND, extra_of, install_command, modules_of, requirements
 from partc.runtime.client.launch import launch_local
@@ -146,7 +146,7 @@ def test_the_command_follows_from_how_partc_was_installed(
     found = requirements()
     monkeypatch.setattr(extras, "_checkout", lambda: None)
     monkeypatch.setattr(extras, "requirements", lambda: found)
-    wheel = tmp_path / "partc-0.1.0-py3-none-any.whl"
+    wheel = tmp_path / f"partc-{__version__}-py3-none-any.whl"
     monkeypatch.setattr(extras, "_source", lambda: wheel)
     assert install_command("serve", upgrade=True) == f"pip install --upgrade '{wheel}[serve]'"
     monkeypatch.setattr(extras, "_source", lambda: None)
@@ -155,8 +155,8 @@ def test_the_command_follows_from_how_partc_was_installed(
 
 def test_a_released_wheel_keeps_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """pip would take one that is called otherwise for a wheel of other systems."""
-    assert extras.wheel_name() == "partc-0.1.0-py3-none-any.whl"
-    wheel = tmp_path / "partc-0.1.0-py3-none-manylinux_2_28_x86_64.whl"
+    assert extras.wheel_name() == f"partc-{__version__}-py3-none-any.whl"
+    wheel = tmp_path / f"partc-{__version__}-py3-none-manylinux_2_28_x86_64.whl"
     monkeypatch.setattr(extras, "_checkout", lambda: None)
     monkeypatch.setattr(extras, "_source", lambda: wheel)
     assert extras.wheel_name() == wheel.name

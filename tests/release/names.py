@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-NATIVE = "partc-0.1.0-py3-none-manylinux_2_28_aarch64.manylinux_2_28_x86_64.whl"
-PLAIN = "partc-0.1.0-py3-none-any.whl"
-SOURCE, BILL = "partc-0.1.0.tar.gz", "partc-0.1.0.cdx.json"
+from partc import __version__
+
+VERSIONED = f"partc-{__version__}"
+NATIVE = f"{VERSIONED}-py3-none-manylinux_2_28_aarch64.manylinux_2_28_x86_64.whl"
+PLAIN = f"{VERSIONED}-py3-none-any.whl"
+SOURCE, BILL = f"{VERSIONED}.tar.gz", f"{VERSIONED}.cdx.json"

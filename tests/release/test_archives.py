@@ -21,13 +21,14 @@ pytest.importorskip("cyclonedx", reason="needs the extra `release`")
 from native.zig.__main__ import _HOSTS as HOSTS
 from native.zig.compiling import PLATFORMS
 from native.zig.sources import ARCHIVES
+from partc import __version__
 from release.__main__ import main, make_release
 from release.archives import _check_glibc, platform_tag
 from release.errors import ReleaseError
 from release.linked import Library, libraries
 from release.sums import check_same, sums
 from release.tree import ROOT, check_committed, commit_time
-from tests.release.names import BILL, NATIVE, PLAIN, SOURCE
+from tests.release.names import BILL, NATIVE, PLAIN, SOURCE, VERSIONED
 
 LINKED = [
     Library("libsodium", "1.0.20", "ISC", "of sodium\n", archive=ARCHIVES["libsodium"]),
@@ -49,6 +50,8 @@ def runners(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def made(runners: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A release; `again` beside it is a second one, made with another umask and in another time zone."""
+    if not (ROOT / ".git").exists():
+        pytest.skip("a release is made in a checkout")
     folder = tmp_path_factory.mktemp("release")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SOURCE_DATE_EPOCH", str(EPOCH))
@@ -100,10 +103,10 @@ def test_runners_are_in_one_wheel_and_programs_there(made: Path) -> None:
 
 
 def test_tags_say_where_wheels_go(made: Path) -> None:
-    native = HeaderParser().parsestr(_text(made, NATIVE, "partc-0.1.0.dist-info/WHEEL"))
+    native = HeaderParser().parsestr(_text(made, NATIVE, f"{VERSIONED}.dist-info/WHEEL"))
     assert native["Root-Is-Purelib"] == "false"
     assert native.get_all("Tag") == ["py3-none-manylinux_2_28_aarch64", "py3-none-manylinux_2_28_x86_64"]
-    plain = HeaderParser().parsestr(_text(made, PLAIN, "partc-0.1.0.dist-info/WHEEL"))
+    plain = HeaderParser().parsestr(_text(made, PLAIN, f"{VERSIONED}.dist-info/WHEEL"))
     assert (plain["Root-Is-Purelib"], plain.get_all("Tag")) == ("true", ["py3-none-any"])
 
 
@@ -121,15 +124,15 @@ def test_a_runner_that_needs_a_newer_system_is_refused() -> None:
 
 
 def test_licences_of_what_is_inside_go_along(made: Path) -> None:
-    infos, folder = _wheel(made, NATIVE), "partc-0.1.0.dist-info/licenses"
+    infos, folder = _wheel(made, NATIVE), f"{VERSIONED}.dist-info/licenses"
     assert {f"{folder}/LICENSE", *(f"{folder}/linked/{one.license_file}" for one in LINKED)} <= infos.keys()
     assert _text(made, NATIVE, f"{folder}/linked/libsodium.txt") == "of sodium\n"
-    metadata = HeaderParser().parsestr(_text(made, NATIVE, "partc-0.1.0.dist-info/METADATA"))
+    metadata = HeaderParser().parsestr(_text(made, NATIVE, f"{VERSIONED}.dist-info/METADATA"))
     assert metadata["License-Expression"] == (
         "Apache-2.0 AND (Apache-2.0 WITH LLVM-exception) AND ISC AND LicenseRef-start AND MIT"
     )
     assert not [name for name in _wheel(made, PLAIN) if "licenses/linked" in name]
-    plain = HeaderParser().parsestr(_text(made, PLAIN, "partc-0.1.0.dist-info/METADATA"))
+    plain = HeaderParser().parsestr(_text(made, PLAIN, f"{VERSIONED}.dist-info/METADATA"))
     assert plain["License-Expression"] == "Apache-2.0"
 
 
@@ -150,7 +153,7 @@ def test_manual_pages_and_completions_are_shared(made: Path, name: str) -> None:
 
 def test_the_bill_lists_what_runners_link_and_what_pip_brings(made: Path) -> None:
     bill = json.loads((made / BILL).read_text())
-    assert _text(made, NATIVE, "partc-0.1.0.dist-info/sboms/partc.cdx.json") == (made / BILL).read_text()
+    assert _text(made, NATIVE, f"{VERSIONED}.dist-info/sboms/partc.cdx.json") == (made / BILL).read_text()
     assert (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
     assert bill["metadata"]["timestamp"].startswith("2025-06-15T15:06:40")
     parts = {part["bom-ref"]: part for part in bill["components"]}
@@ -173,7 +176,7 @@ def test_the_bill_is_one(made: Path) -> None:
             (made / BILL).read_text()
         )
     except Exception as error:
-        if "Missing" not in type(error).__name__:
+        if "Missing" not in type(error).__name__ or os.environ.get("CI"):
             raise
         pytest.skip(f"needs more of cyclonedx: {error}")
     assert found is None
@@ -207,7 +210,7 @@ def test_pip_takes_the_wheel_with_runners_on_linux(made: Path, tmp_path: Path) -
         str(tmp_path),
         "--find-links",
         str(made),
-        "partc==0.1.0",
+        f"partc=={__version__}",
     )
     (runner,) = tmp_path.rglob(f"runners/{name}/partc-runner")
     assert subprocess.run([runner], capture_output=True, text=True, check=True).stdout == f"{name}\n"
@@ -228,7 +231,7 @@ def test_pip_takes_the_wheel_of_a_platform(made: Path, tmp_path: Path, platform:
         "--dest",
         str(tmp_path),
     ]
-    _pip("download", *words, "partc==0.1.0")
+    _pip("download", *words, f"partc=={__version__}")
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
@@ -269,7 +272,7 @@ def test_a_release_is_made_of_a_commit(tmp_path: Path, monkeypatch: pytest.Monke
 def test_another_folder_is_not_replaced(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "letters").touch()
     assert main(["--out", str(tmp_path)]) == 1
-    assert "is there and holds no release" in capsys.readouterr().err
+    assert "holds letters, which is no file of a release" in capsys.readouterr().err
     assert (tmp_path / "letters").exists()
 
 
