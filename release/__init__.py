@@ -3,7 +3,8 @@
 | module | contents |
 | --- | --- |
 | `tree` | the files of the commit, in a folder of their own, and its time |
-| `man_pages` | a manual page for each command, from the command line's own help |
+| `commands` | what the help of each command says, in its parts |
+| `man_pages` | a manual page for each command |
 | `shared` | the files that a wheel puts beside its programs: manual pages and completions |
 | `linked` | the libraries inside native runners, with versions and licences |
 | `bill` | the bill of materials, as CycloneDX |

@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from partc.cli.completion import completion_command
 from partc.cli.main import partc
-from release.man_pages import pages
+from release.commands import commands
+from release.man_pages import page, page_file
 
 _COMPLETIONS = {
     "bash": "share/bash-completion/completions/partc",
@@ -20,8 +21,8 @@ _COMPLETIONS = {
 
 def shared_files(seconds: int) -> Iterator[tuple[str, str]]:
     """Path below the environment, and text; `seconds` since 1970 are the date of manual pages."""
-    for page in pages():
-        yield f"share/man/man1/{page.file}", page.text(seconds)
+    for command in commands():
+        yield f"share/man/man1/{page_file(command)}", page(command, seconds)
     for shell, path in _COMPLETIONS.items():
         yield path, _completion(shell)
 

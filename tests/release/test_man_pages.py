@@ -11,10 +11,11 @@ import click
 import pytest
 
 from partc.cli.main import COMMANDS
-from release.man_pages import Page, pages
+from release.commands import Command, commands
+from release.man_pages import page, page_file
 from release.shared import shared_files
 
-PAGES = {page.name: page for page in pages()}
+PAGES = {command.name: command for command in commands()}
 SECONDS = 1_750_000_000
 
 
@@ -25,14 +26,14 @@ def test_every_command_has_a_page() -> None:
 
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_whole(name: str) -> None:
-    page = PAGES[name]
-    assert page.summary
-    assert page.paragraphs
-    assert any(term.endswith("--help") for term, _ in page.options)
-    assert page.examples
-    assert set(page.see_also) <= PAGES.keys()
+    command = PAGES[name]
+    assert command.summary
+    assert command.paragraphs
+    assert any(term.endswith("--help") for term, _ in command.options)
+    assert command.examples
+    assert set(command.see_also) <= PAGES.keys()
     title = name.upper().replace("-", "\\-")
-    assert page.text(SECONDS).startswith(f'.TH "{title}" 1 2025-06-15 "partc ')
+    assert page(command, SECONDS).startswith(f'.TH "{title}" 1 2025-06-15 "partc ')
 
 
 def test_options_and_exit_codes_are_those_of_the_program() -> None:
@@ -47,8 +48,8 @@ def test_options_and_exit_codes_are_those_of_the_program() -> None:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("man")
-    for page in PAGES.values():
-        (folder / page.file).write_text(page.text(SECONDS))
+    for command in PAGES.values():
+        (folder / page_file(command)).write_text(page(command, SECONDS))
     return sorted(folder.iterdir())
 
 
@@ -87,7 +88,7 @@ def test_mandoc_finds_no_error(written: list[Path]) -> None:
 
 def test_text_stays_what_it_is() -> None:
     """A line of roff that begins with a dot is a request, and a backslash begins an escape."""
-    text = Page("x", "s", "u", [".hidden\n'quoted"], [("-a", "C:\\x")]).text(SECONDS)
+    text = page(Command("x", "s", "u", [".hidden\n'quoted"], [("-a", "C:\\x")]), SECONDS)
     assert "\n\\&.hidden\n\\&'quoted\n" in text
     assert "C:\\ex" in text
 
@@ -102,7 +103,7 @@ def test_completions_are_those_that_the_command_prints() -> None:
 
 def test_nothing_of_the_terminal_goes_into_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    assert {page.name: page.text(SECONDS) for page in pages()} == {
-        name: page.text(SECONDS) for name, page in PAGES.items()
+    assert {command.name: page(command, SECONDS) for command in commands()} == {
+        name: page(command, SECONDS) for name, command in PAGES.items()
     }
     assert click.get_current_context(silent=True) is None
