@@ -4,7 +4,7 @@ SHELL := /bin/sh
 .SHELLFLAGS := -euc
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help setup demo native native-android test lint format families golden release clean
+.PHONY: help setup demo native native-android test lint format families golden docs release clean
 
 # The first interpreter that is new enough; override with `make PYTHON=... demo`.
 PYTHON ?= $(shell for p in python3 python3.11 python3.12 python3.13 python3.14; do \
@@ -38,7 +38,7 @@ help:  ## this list
 
 .venv/dev.stamp: pyproject.toml constraints.txt | .venv/bin/python
 	@echo "installing partc and its development tools into .venv (the first time takes some minutes)"
-	@$(PIP) -e '.[compile,tvm,link,serve,dev,release]'
+	@$(PIP) -e '.[compile,tvm,link,serve,dev,docs,release]'
 	@touch .venv/native.stamp .venv/demo.stamp $@
 
 setup: .venv/dev.stamp  ## install everything that development needs into .venv
@@ -72,6 +72,9 @@ families: .venv/dev.stamp  ## compile and verify every family of transformers (l
 
 golden: .venv/dev.stamp  ## rewrite the expected results of the golden cases; read the diff before committing
 	$(PYTEST) -n $(WORKERS) tests/golden --update-golden
+
+docs: .venv/dev.stamp  ## the manuals, the help of commands and the Python API as a site, into build/site/
+	@$(BIN)/python -m release.site
 
 release: .venv/dev.stamp  ## wheels, source archive, bill of materials and sums of this commit, into dist/
 	@$(BIN)/python -m release

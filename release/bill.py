@@ -20,7 +20,7 @@ from partc import __version__
 from release.linked import OWN_LICENSE, Library
 
 _PLATFORM, _SOURCE = "partc:platform", "partc:source-archive"
-_FOR_DEVELOPMENT = {"bench", "dev", "kubernetes", "release"}
+_FOR_DEVELOPMENT = {"bench", "dev", "docs", "kubernetes", "release"}
 """Extras that no program of partc uses."""
 _REQUIREMENT = re.compile(r"[A-Za-z0-9._-]+")
 
