@@ -86,6 +86,7 @@ def alone(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     return folder / "build"
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.tvm
 @pytest.mark.parametrize("runner", ["python", "native"])
 @pytest.mark.parametrize("temperature", [0.0, 0.8])

@@ -126,6 +126,7 @@ def logits_behind(ring: DirectRing, request: int) -> Array:
     return logits
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("strategy", ["galaxy", "sequence-parallel", "megatron"])
 def test_the_tokens_of_a_group_are_those_of_the_whole_llama(
     llama: Model, strategy: str, tmp_path: Path
@@ -134,6 +135,7 @@ def test_the_tokens_of_a_group_are_those_of_the_whole_llama(
     check_group(llama, strategy, 3, tmp_path)
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     ("strategy", "count"), [("galaxy", 2), ("galaxy", 3), ("sequence-parallel", 2), ("megatron", 2)]
 )
@@ -242,6 +244,7 @@ def report_on(model: Model, ring: DirectRing, prompt: list[int], count: int) -> 
     return Report([Case("", None, None, 0.0)], cuts, TOLERANCE, 1.0)
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("strategy", ["galaxy", "megatron", "sequence-parallel"])
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_all_that_crosses_links_is_a_piece_of_a_value_of_the_original(
@@ -309,6 +312,7 @@ def add_too_late(module: Module) -> None:
     )
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     ("strategy", "spoil"),
     [
@@ -337,6 +341,7 @@ def test_a_tile_that_is_added_twice_is_refused(gpt2: Model, tmp_path: Path) -> N
         ring_of(gpt2.text, tmp_path, 3, "galaxy", add_twice)
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("precision", ["int4", "int8"])
 def test_a_quantised_group_is_the_uncut_model_of_the_same_quantisation(
     llama: Model, precision: str, tmp_path: Path
@@ -364,6 +369,7 @@ def test_a_quantised_group_is_the_uncut_model_of_the_same_quantisation(
     assert np.abs(logits_behind(ring, 1) - right).max() > 0.1
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("strategy", ["galaxy", "megatron"])
 def test_a_member_that_is_killed_and_started_again_takes_no_token_with_it(
     llama: Model, strategy: str, tmp_path: Path

@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.tvm]
 TOKENS = 24
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     ("family", "dtype", "target", "strategy"),
     [

@@ -68,6 +68,7 @@ def rings_after(build: Path) -> dict[str, tuple[str, ...]]:
     return {lost: placement.ring for lost, placement in load_contingencies(load_role(folder), folder).items()}
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     ("strategy", "target", "options"),
     [

@@ -191,22 +191,25 @@ def test_code_is_run_only_where_its_digest_is_that_of_the_build(
 
 @pytest.mark.tvm
 def test_entries_for_steps_that_others_share(built: Path, tmp_path: Path) -> None:
-    """They may be wider than the states, also where another device keeps the ring from sharing steps."""
+    """They may be wider than the states, also where another device keeps the ring from sharing steps: as wide as there
+    are requests, or tokens of one.
+    """
     made = compiled(tmp_path, "tvm")
     library = made.role.engine.library
     assert library is not None
-    functions = replace(library.functions[PART], entries=(*library.functions[PART].entries, (3, 1)))
+    rows = made.role.model.max_sequence + 1
+    functions = replace(library.functions[PART], entries=(*library.functions[PART].entries, (rows, 1)))
     engine = replace(made.role.engine, library=replace(library, functions={PART: functions}))
     for slots, message in (
-        (3, "there is no function part_1_b3_s1"),
-        (2, r"\[3, 1\], which `dims` do not allow"),
+        (rows, f"there is no function part_1_b{rows}_s1"),
+        (2, rf"\[{rows}, 1\], which `dims` do not allow"),
     ):
         model = replace(made.role.model, max_requests=slots, step_requests=1)
         build = seal_build(replace(made.role.build, model=model, engine=engine))
         (made.folder / BUILD_FILE).write_text(canonical_json(build_json(build)))
         with pytest.raises(PartcError, match=message):
             make_engine(load_role(made.folder), made.folder).load(PART)
-        stopped = PartcError if slots == 3 else AssertionError  # it does not even start
+        stopped = PartcError if slots == rows else AssertionError  # it does not even start
         with pytest.raises(stopped, match=message), NativeEngine([built / "engine"], made.folder) as native:
             native.load(PART)
 

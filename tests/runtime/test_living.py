@@ -90,6 +90,7 @@ def test_tokens_stay_right_over_many_lives(first: int) -> None:
     _play(range(first, first + 1000))
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(each.name, marks=[pytest.mark.soak] if each.name in _SLOW else []) for each in mutants()],

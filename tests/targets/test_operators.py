@@ -50,6 +50,7 @@ def test_every_operator_has_cases() -> None:
     assert CASES.keys() == OPERATORS.keys()
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize(("operator", "target", "provider"), list(_computing()))
 def test_a_target_computes_what_the_reference_does(
     operator: str, target: str, provider: str, tmp_path: Path
@@ -59,6 +60,7 @@ def test_a_target_computes_what_the_reference_does(
     _check(operator, target, tmp_path, on_opencl("phone") if provider == "opencl" else devices, provider)
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.slow
 @pytest.mark.tvm
 @pytest.mark.parametrize("operator", OPERATORS)

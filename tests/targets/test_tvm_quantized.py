@@ -229,6 +229,7 @@ def test_a_kernel(name: str, isa: InstructionSet) -> None:
         KERNELS[name].check(isa, *sizes)
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("isa", SETS)
 @pytest.mark.parametrize("name", KERNELS)
@@ -320,6 +321,7 @@ def test_no_instruction_is_used_that_a_processor_may_lack() -> None:
     assert instructions_of(machine_of("aarch64", "", ("sve",), "cpu", "")) == machine_set("neon")
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("isa", SETS)
 @pytest.mark.parametrize("how", [(4, 32), (8, 0)])
 @pytest.mark.parametrize("rows", [1, 2])

@@ -63,6 +63,7 @@ def error(one: list[Array], other: list[Array]) -> float:
     return max(float(np.abs(a - b).max()) for a, b in zip(one, other, strict=True))
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("delta", [False, True])
 @pytest.mark.parametrize("name", SIZES)
 def test_chunks(name: str, delta: bool) -> None:
@@ -120,6 +121,7 @@ def test_chunks_are_for_decays_of_heads_and_prompts_alone() -> None:
     assert not fits(CHUNK, 6, by_channel=False)
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("delta", [False, True])
 @pytest.mark.parametrize(
     ("sizes", "channels"),

@@ -35,6 +35,7 @@ def _compiled(config: str, folder: Path, rest: str = "") -> Path:
     return folder / "build"
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("name", _MODELS)
 def test_no_library_asks_for_a_function_in_single_precision(name: str, tmp_path: Path) -> None:
     build = _compiled(_MODELS[name], tmp_path)
