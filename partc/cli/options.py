@@ -97,7 +97,7 @@ def drafts_option(command: _F) -> _F:
     return click.option(
         "--drafts/--no-drafts",
         default=True,
-        help="Guess tokens while the true ones are on their way round the ring; none of them depends on it.",
+        help="Let steps take guessed tokens, which come sooner where they are right; no token depends on them.",
     )(command)
 
 

@@ -222,7 +222,7 @@ class ModelInfo:
     """Height and width to which pictures are brought before the preprocessor; None: it does so itself."""
     labels: tuple[str, ...] | None = None
     drafts: bool = True
-    """Whether tokens may be guessed while the true ones are on their way."""
+    """Whether steps may take guessed tokens."""
     uniform_positions: bool = False
     """All sequences of a batch must have the same length: the model has one position for all of them."""
 
