@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,7 +19,7 @@ from release.bill import bill_of_materials
 from release.errors import ReleaseError
 from release.linked import Library, libraries
 from release.shared import shared_files
-from release.tree import ROOT, check_committed, commit_time, copy_tree
+from release.tree import ROOT, check_committed, commit_time, copy_tree, put_in_place
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -91,9 +90,7 @@ def _release(out: Path, runners: Mapping[str, Path], *, is_compared: bool) -> No
         if is_compared:
             make_release(second, runners, linked)
             sums.check_same(first, second)
-        if out.exists():
-            shutil.rmtree(out)
-        shutil.copytree(first, out)
+        put_in_place(first, out)
 
 
 def _built_runners() -> dict[str, Path]:

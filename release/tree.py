@@ -57,6 +57,13 @@ def copy_file(source: Path, target: Path, *, executable: bool | None = None) -> 
     target.chmod(0o755 if executable else 0o644)
 
 
+def put_in_place(made: Path, out: Path) -> None:
+    """Replace a folder, if it is there, by one that is whole."""
+    if out.exists():
+        shutil.rmtree(out)
+    shutil.copytree(made, out)
+
+
 def write_files(folder: Path, files: Iterable[tuple[str, str]]) -> None:
     """Write texts under their paths below a folder."""
     for name, text in files:

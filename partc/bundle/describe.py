@@ -207,7 +207,7 @@ def _model(info: ModelInfo, parts: Sequence[EmittedPart]) -> Model:
         prompt_chunk=_prompt_chunk(parts, info),
         prompt_steps=_prompt_steps(parts, info),
         prefix_reuse=_prefix_reuse(parts),
-        drafts=info.drafts and _can_be_taken_back(parts),
+        drafts=_may_guess(parts, info),
         step_requests=_step_requests(parts, info),
         step_tokens=_step_tokens(parts, info),
     )
@@ -279,6 +279,11 @@ def _can_be_taken_back(parts: Sequence[EmittedPart]) -> bool:
     return has_rows_alone(state.kind for module in modules for state in module.states)
 
 
+def _may_guess(parts: Sequence[EmittedPart], info: ModelInfo) -> bool:
+    """Whether steps may take guessed tokens."""
+    return info.drafts and _can_be_taken_back(parts)
+
+
 def _step_requests(parts: Sequence[EmittedPart], info: ModelInfo) -> int:
     """The most requests of a shared step; 1 where every device would compute them one after the other."""
     if not info.has_states or info.uniform_positions or _keeps(parts):
@@ -289,11 +294,10 @@ def _step_requests(parts: Sequence[EmittedPart], info: ModelInfo) -> int:
 
 def _step_tokens(parts: Sequence[EmittedPart], info: ModelInfo) -> tuple[tuple[int, int], ...]:
     """The numbers of tokens of a step that all devices with code for several have, each with its cost."""
-    if not info.drafts or not info.has_states or not _can_be_taken_back(parts) or _keeps(parts):
+    if not _may_guess(parts, info) or _keeps(parts):
         return ()
     together = [item.artifact.token_costs for item in parts if item.artifact.token_costs]
-    common = set[int].intersection(*map(set, together)) if together else set[int]()
-    sizes = [tokens for tokens in sorted(common) if 1 < tokens <= MOST_STEP_TOKENS]
+    sizes = [tokens for tokens in _common_sizes(together) if 1 < tokens <= MOST_STEP_TOKENS]
     # A step of one token is computed by the smallest code.
     return tuple(
         [
@@ -338,10 +342,13 @@ def _prompt_steps(parts: Sequence[EmittedPart], info: ModelInfo) -> tuple[tuple[
     if not sized or not _takes_parts(parts):
         return ()
     most = _prompt_chunk(parts, info) or info.max_sequence
-    common = sorted(set[int].intersection(*map(set, sized)))
-    return useful(
-        [(rows, round(1000 * max(costs[rows] for costs in sized))) for rows in common if rows <= most]
-    )
+    common = [rows for rows in _common_sizes(sized) if rows <= most]
+    return useful([(rows, round(1000 * max(costs[rows] for costs in sized))) for rows in common])
+
+
+def _common_sizes(costs: Sequence[Mapping[int, float]]) -> list[int]:
+    """The numbers of rows that all devices with code for certain numbers have, smallest first."""
+    return sorted(set[int].intersection(*map(set, costs))) if costs else []
 
 
 def tensor_type(value: Value) -> TensorType:

@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     try:
         build_site(given.out)
-    except ReleaseError as error:
+    except (ReleaseError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
     files = [path for path in given.out.rglob("*") if path.is_file()]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-import shutil
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 from release.errors import ReleaseError
 from release.site.checks import problems
 from release.site.staging import stage
-from release.tree import ROOT
+from release.tree import ROOT, put_in_place
 
 INDEX = "searchindex.js"
 """The file of the search: every site has it, and hardly anything else."""
@@ -39,8 +38,7 @@ def build_site(out: Path, root: Path = ROOT) -> None:
         _run_sphinx(source, site, Path(scratch, "doctrees"))
         if found := problems(site):
             raise ReleaseError("\n".join([f"{len(found)} problems in the built site:", *found]))
-        shutil.rmtree(out, ignore_errors=True)
-        shutil.copytree(site, out)
+        put_in_place(site, out)
 
 
 def _run_sphinx(source: Path, site: Path, doctrees: Path) -> None:
