@@ -39,9 +39,10 @@ double mean(double before, double value) {
 
 }  // namespace
 
-Guessing::Guessing(std::vector<std::pair<std::uint64_t, std::uint64_t>> costs, std::uint64_t stages)
-    : costs_(std::move(costs)), stages_(static_cast<double>(stages)) {
-  prices_ = expected_prices();
+Guessing::Guessing(const std::vector<std::pair<std::uint64_t, std::uint64_t>>& costs, std::uint64_t stages)
+    : stages_(static_cast<double>(stages)) {
+  for (const auto& [tokens, cost] : costs) prices_[tokens] = static_cast<double>(cost) / 1000.0;
+  expected_ = prices_;
   for (std::size_t at = 0; at < PRIOR.size(); ++at) right_[at] = PRIOR[at] * PRIOR_WEIGHT;
   all_.fill(PRIOR_WEIGHT);
 }
@@ -63,10 +64,10 @@ void Guessing::timed(std::uint64_t tokens, double busy_s) {
   } else if (stage_s_ != 0.0 && prices_.contains(tokens)) {
     priced(tokens, busy_s / stage_s_);
   }
-  for (const auto& [other, cost] : costs_) {
+  for (const auto& [other, expected] : expected_) {
     if (other == tokens) continue;
     double& price = prices_[other];
-    price += FORGOTTEN * (static_cast<double>(cost) / 1000.0 - price);
+    price += FORGOTTEN * (expected - price);
   }
 }
 
@@ -74,7 +75,7 @@ void Guessing::forget_times(std::uint64_t stages) {
   stages_ = static_cast<double>(stages);
   lap_s_ = calm_s_ = loud_s_ = stage_s_ = link_s_ = 0.0;
   gap_s_.reset();
-  prices_ = expected_prices();
+  prices_ = expected_;
   seen_.clear();
 }
 
@@ -136,12 +137,6 @@ double Guessing::slowest_of(std::uint64_t tokens) const {
   return std::max(stage_s_ * price(tokens), static_cast<double>(tokens) * link_s_);
 }
 
-std::map<std::uint64_t, double> Guessing::expected_prices() const {
-  std::map<std::uint64_t, double> found{{1, 1.0}};
-  for (const auto& [tokens, cost] : costs_) found[tokens] = static_cast<double>(cost) / 1000.0;
-  return found;
-}
-
 double Guessing::price(std::uint64_t tokens) const {
   const auto found = prices_.find(tokens);
   return found == prices_.end() ? 1.0 : found->second;
@@ -152,12 +147,10 @@ void Guessing::priced(std::uint64_t tokens, double shown) {
   const double weight = std::max(NEW, 1.0 / (2.0 + static_cast<double>(seen_[tokens]++)));
   double& own = prices_[tokens];
   own += weight * (std::min(shown, FAR * static_cast<double>(tokens)) - own);
-  const auto extra_of = [](std::uint64_t cost) { return static_cast<double>(cost) / 1000.0 - 1.0; };
-  const auto expected = std::ranges::find(costs_, tokens, [](const auto& each) { return each.first; });
-  const double extra = extra_of(expected->second);
-  for (const auto& [other, cost] : costs_) {
-    if (seen_.contains(other) || extra <= 0.0) continue;
-    const double follows = 1.0 + extra_of(cost) * std::max(0.0, own - 1.0) / extra;
+  const double extra = expected_.at(tokens) - 1.0;
+  for (const auto& [other, expected] : expected_) {
+    if (other == 1 || seen_.contains(other) || extra <= 0.0) continue;
+    const double follows = 1.0 + (expected - 1.0) * std::max(0.0, own - 1.0) / extra;
     prices_[other] = std::min(follows, static_cast<double>(other));
   }
 }

@@ -24,7 +24,7 @@ inline constexpr double SURE = 0.8;
 class Guessing {
  public:
   /// `costs`: tokens that a step may take, and thousandths of a step of one that it costs, as the build has it.
-  Guessing(std::vector<std::pair<std::uint64_t, std::uint64_t>> costs, std::uint64_t stages);
+  Guessing(const std::vector<std::pair<std::uint64_t, std::uint64_t>>& costs, std::uint64_t stages);
 
   /// A guess leaves.
   void guessed(double now) { guessed_at_ = now; }
@@ -62,16 +62,16 @@ class Guessing {
  private:
   bool pays() const;
   double slowest_of(std::uint64_t tokens) const;
-  std::map<std::uint64_t, double> expected_prices() const;
   double price(std::uint64_t tokens) const;
   void priced(std::uint64_t tokens, double price);
   double rate(const std::vector<double>& chances, std::uint64_t tokens) const;
 
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> costs_;
   /// Devices of the ring.
   double stages_;
   /// Tokens of a step → its time by that of one, on the busiest device.
-  std::map<std::uint64_t, double> prices_;
+  std::map<std::uint64_t, double> prices_{{1, 1.0}};
+  /// The same, as the build has it.
+  std::map<std::uint64_t, double> expected_;
   /// Tokens of a step → how often its price has shown.
   std::map<std::uint64_t, std::uint64_t> seen_;
   /// Seconds from the begin of a true step to its token: of those of one token, of all without guesses, of all with;

@@ -88,6 +88,8 @@ class Guessing:
     """Seconds that the busiest device computes for a step of one token; 0: not known."""
     prices: dict[int, float] = field(init=False)
     """Tokens of a step → its time by that of one, on the busiest device."""
+    _expected: dict[int, float] = field(init=False)
+    """The same, as the build has it."""
     link_s: float = 0.0
     """Seconds that the busiest link takes for one, where that has shown; 0: no longer than a device."""
     _guessed_at: float = float("-inf")
@@ -100,7 +102,8 @@ class Guessing:
     _all: list[float] = field(default_factory=lambda: [_PRIOR_WEIGHT] * len(LENGTHS))
 
     def __post_init__(self) -> None:
-        self.prices = self._expected_prices()
+        self._expected = {1: 1.0, **{tokens: cost / 1000 for tokens, cost in self.costs}}
+        self.prices = dict(self._expected)
 
     # -- what it learns
 
@@ -130,9 +133,9 @@ class Guessing:
             self.stage_s = _mean(self.stage_s, busy_s)
         elif self.stage_s and tokens in self.prices:
             self._priced(tokens, busy_s / self.stage_s)
-        for other, cost in self.costs:
+        for other, expected in self._expected.items():
             if other != tokens:
-                self.prices[other] += _FORGOTTEN * (cost / 1000 - self.prices[other])
+                self.prices[other] += _FORGOTTEN * (expected - self.prices[other])
 
     def apart(self, left_s: float, arrived_s: float) -> None:
         """The step of a guess that was right, and the one before: how far apart they left, and arrived, seconds."""
@@ -159,7 +162,7 @@ class Guessing:
         """Another placement is in force, of so many devices: its laps are others."""
         self.stages, self.gap_s = stages, None
         self.lap_s = self.calm_s = self.loud_s = self.stage_s = self.link_s = 0.0
-        self.prices = self._expected_prices()
+        self.prices = dict(self._expected)
         self._seen.clear()
 
     # -- what follows
@@ -233,14 +236,11 @@ class Guessing:
         self._seen[tokens] = seen + 1
         weight = max(_NEW, 1.0 / (2.0 + seen))
         self.prices[tokens] += weight * (min(price, _FAR * tokens) - self.prices[tokens])
-        costs = {size: cost / 1000 - 1.0 for size, cost in self.costs}
-        for other, extra in costs.items():
-            if other not in self._seen and costs[tokens] > 0.0:
-                follows = 1.0 + extra * max(0.0, self.prices[tokens] - 1.0) / costs[tokens]
+        extra = self._expected[tokens] - 1.0
+        for other, expected in self._expected.items():
+            if other > 1 and other not in self._seen and extra > 0.0:
+                follows = 1.0 + (expected - 1.0) * max(0.0, self.prices[tokens] - 1.0) / extra
                 self.prices[other] = min(follows, float(other))
-
-    def _expected_prices(self) -> dict[int, float]:
-        return {1: 1.0, **{tokens: cost / 1000 for tokens, cost in self.costs}}
 
     def _rate(self, chances: Sequence[float], tokens: int) -> float:
         """Tokens that come true in a second where steps take so many: those under way at once come in one lap."""
