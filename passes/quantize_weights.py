@@ -12,9 +12,9 @@ from partc.errors import ModelError
 from partc.ir.edit import Names, drop_dead
 from partc.ir.graph import Attribute, Constant, Graph, Module, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
-from partc.ir.quantization import BITS, NONE, STORED, Quantization
+from partc.ir.quantization import NONE, STORED, Quantization
 from partc.ir.stored_integers import stored_integers
-from partc.ir.weight_formats import INT4, format_of
+from partc.ir.weight_formats import FORMATS, WeightFormat
 from partc.ir.weights import Step, WeightExpr
 from partc.pipeline.contract import Context, Pass
 from passes.rewrites.expert_products import ExpertProduct, expert, expert_products
@@ -51,7 +51,7 @@ class QuantizeWeights(Pass):
         changed = quantize_weights(module.graph, wanted) > 0
         if wanted.only_stored and not any(node.op in _QUANTIZED for node in module.graph.nodes):
             raise ModelError(
-                "`quantize: stored` keeps integers of 4 bits, and no matrix of the checkpoint has such as int4 holds",
+                "`quantize: stored` keeps integers, and no matrix of the checkpoint has any that a format holds",
                 where=f"graph {module.graph.name}",
                 hint="write `quantize: none`, or int4 or int8 to quantise it anew; docs/checkpoints.md says what fits",
             )
@@ -69,8 +69,8 @@ def quantize_weights(graph: Graph, wanted: Quantization) -> int:
 
     The head is the product that makes the outputs of the graph; embeddings are tables whose rows a request picks.
     Two readers of one tensor at one precision share its data, a tied head and embedding among them. A router of experts
-    keeps its precision: it is small, and what it chooses is all or nothing. What the checkpoint stores as integers of 4
-    bits stays as it is where it is to be stored so or as int4.
+    keeps its precision: it is small, and what it chooses is all or nothing. What the checkpoint stores as integers
+    of a format stays as it is where it is to be stored so or in that format.
     """
     writer = _Writer(graph, wanted)
     heads = _products_behind(graph.outputs, _BEHIND_HEAD)
@@ -145,7 +145,7 @@ def _requested(graph: Graph) -> set[Value]:
 class _Form:
     """How a matrix [N, K] of weights is to be stored."""
 
-    bits: int
+    format: WeightFormat
     block: int
     data: WeightExpr
     scales: WeightExpr
@@ -156,7 +156,7 @@ class _Form:
     @property
     def attributes(self) -> dict[str, Attribute]:
         """Those of nodes that read it."""
-        return {"bits": self.bits, "block": self.block}
+        return {"bits": self.format.bits, "block": self.block}
 
 
 class _Writer:
@@ -230,19 +230,20 @@ class _Writer:
         rows, columns = reversed(_sizes(weight)) if turned else _sizes(weight)
         if precision == NONE:
             return None
-        stored = stored_integers(source, columns) if precision in (STORED, INT4.name) else None
-        if stored is not None and (takes_offsets or stored.offsets is None):
-            return _Form(INT4.bits, stored.block, *stored.pair, rows, columns, stored.offsets)
+        stored = stored_integers(source, columns)
+        is_wanted = stored is not None and precision in (STORED, stored.format.name)
+        if stored is not None and is_wanted and (takes_offsets or stored.offsets is None):
+            return _Form(stored.format, stored.block, *stored.pair, rows, columns, stored.offsets)
         if precision == STORED:
             return self._form(weight, self._otherwise, turned=turned, takes_offsets=takes_offsets)
-        bits = BITS[precision]
-        block = format_of(bits).block(self._block)
-        data, scales = (Step(step, (bits, block), source) for step in ("quantize", "scales"))
-        return _Form(bits, block, data, scales, rows, columns)
+        kind = FORMATS[precision]
+        block = kind.block(self._block)
+        data, scales = (Step(step, (kind.bits, block), source) for step in ("quantize", "scales"))
+        return _Form(kind, block, data, scales, rows, columns)
 
     def _pair(self, weight: Weight, form: _Form) -> tuple[Weight, Weight]:
         """Data and scales."""
-        kind = format_of(form.bits)
+        kind = form.format
         data = self._weight(f"{weight.name}.{kind.name}", form.data, kind.dtype)
         data.shape = kind.data_shape(form.rows, form.columns, form.block)
         dtype = weight.dtype or "f32"
@@ -256,7 +257,7 @@ class _Writer:
         assert form.offsets is not None
         dtype = weight.dtype or "f32"
         source = form.offsets if dtype == "f32" else Step("cast", (dtype,), form.offsets)
-        found = self._weight(f"{weight.name}.{format_of(form.bits).name}.offsets", source, dtype)
+        found = self._weight(f"{weight.name}.{form.format.name}.offsets", source, dtype)
         found.shape = form.rows, form.columns // form.block
         return found
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from partc.config.section import Section, describe
-from partc.ir.quantization import BITS, BLOCKWISE, NONE, STORED, Quantization
+from partc.ir.quantization import ANEW, BLOCKWISE, NONE, STORED, Quantization
 
-PRECISIONS = (NONE, *sorted(BITS, reverse=True), STORED)
+PRECISIONS = (NONE, *sorted(ANEW, reverse=True), STORED)
 CACHES = (NONE, "int8")
 """Precisions of the caches of keys and values."""
 KEYS = ("weights", "head", "embeddings", "otherwise", "block", "cache")
@@ -19,7 +19,7 @@ def read_quantization(top: Section) -> Quantization | None:
     """The value of `quantize`; None where nothing is to be quantised.
 
     Raises:
-        ConfigError: an unknown precision or key, a block that is none of `BLOCKS`, or one without int4.
+        ConfigError: an unknown precision or key, a block that is none of `BLOCKS`, or one without blocks.
     """
     if top.data.get("quantize") is None:  # YAML reads a bare `null` as nothing, which can only mean none
         return None
@@ -30,10 +30,10 @@ def read_quantization(top: Section) -> Quantization | None:
     section.allow(KEYS)
     weights = section.choice("weights", PRECISIONS, NONE)
     head, embeddings = (section.choice(key, PRECISIONS, weights) for key in ("head", "embeddings"))
-    otherwise = section.choice("otherwise", (NONE, *BITS), NONE)
+    otherwise = section.choice("otherwise", (NONE, *ANEW), NONE)
     if "otherwise" in section and STORED not in (weights, head, embeddings):
         raise section.error(
-            "`otherwise` is the precision of what is not stored as integers of 4 bits",
+            "`otherwise` is the precision of what is not stored as integers",
             "otherwise",
             hint="write `quantize: {weights: stored, otherwise: int8}`, or remove this line",
         )
@@ -48,9 +48,9 @@ def _block(section: Section, *precisions: str) -> int:
         choices = ", ".join(str(size) for size in BLOCKS)
         raise section.error(f"a block cannot be {describe(block)}", "block", hint=f"write one of {choices}")
     if "block" in section and BLOCKWISE.isdisjoint(precisions):
-        names = ", ".join(sorted(BLOCKWISE))
+        names = " or ".join(sorted(BLOCKWISE))
         raise section.error(
-            f"only {names} has blocks: others have one scale for each output channel",
+            f"only {names} have blocks: others have one scale for each output channel",
             "block",
             hint=f"remove this line, or write {names}",
         )

@@ -7,6 +7,7 @@ neighbouring weights of one row.
 | --- | --- | --- |
 | 4 | i32[ceil(N / 64), ceil(K / 64), 4, 144] | 8 weights of 16 rows: k = 8i … 8i + 3 in the low halves of the bytes |
 | 8 | i32[ceil(N / 16), 2 + 8 ceil(K / 32), 16] | 4 weights of 16 rows, k = 4i … 4i + 3 |
+| 8, in blocks | i32[ceil(N / 16), ceil(K / 32), 136] | the same |
 
 Of 4 bits, 144 words are two blocks of 32 weights of one panel, 4 rows each, and then their 2 · 16 scales in float16;
 larger blocks repeat their scale: 0.5625 bytes a weight where blocks of 64 could do with 0.531 and of 128 with 0.516.
@@ -15,6 +16,9 @@ Four panels side by side make steps of 2304 bytes. Values are 0 … 15, and 8 st
 Of 8 bits, the first row is -128 Σ w of each matrix row (where a product starts whose activations are stored + 128), the
 second its scale in float32. K is filled up to whole blocks first. What fills up N and K has the scale 0, or weights
 of 0.
+
+In blocks of 32 or more, 136 words are 32 weights of 16 rows and then their 16 scales in float16; blocks of 16 have two
+scales for these, 144 words. 1.0625 bytes a weight, and 1.125.
 
 The layout is the same for every processor; that of 4 bits was measured against others on AVX-512: panels that lie
 apart, or scales in a tensor of their own, cost a fifth to a third of the speed of a product with one row.
@@ -25,12 +29,16 @@ from __future__ import annotations
 import numpy as np
 
 from partc.format.dtypes import Array
-from partc.ir.weight_formats import by_bits, format_of
+from partc.ir.weight_formats import INT4, INT8, by_format, format_of
 
 LANES = 16
 """Rows of the matrix in a panel."""
 BLOCK = 32
-"""Weights of 4 bits that have a scale in the stream."""
+"""Weights that have a scale in the stream, at most, where there are blocks."""
+_WORDS = BLOCK // 4 * LANES
+"""Words of such weights of 8 bits in a panel."""
+_ROWS_OF_GROUP = {INT4.bits: 4 * LANES, INT8.bits: LANES}
+"""Bits of a weight → rows of the matrix that make one row of `panels`, with blocks or without."""
 
 
 def panels(matrix: Array, bits: int, block: int, *columns: int) -> Array:
@@ -39,34 +47,46 @@ def panels(matrix: Array, bits: int, block: int, *columns: int) -> Array:
     Args:
         matrix: [N, K], contiguous or not.
         bits: 4 or 8.
-        block: elements of a row that share a scale, a multiple of 32; 0 for 8 bits.
+        block: elements of a row that share a scale, a multiple of 32, or 16 with 8 bits; 0 where a row does.
         columns: as for `quantize`.
     """
-    return panels_of(*format_of(bits).quantize_with_scales(matrix, block, *columns), bits)
+    return panels_of(*format_of(bits, block).quantize_with_scales(matrix, block, *columns), bits)
 
 
 def panels_of(data: Array, scale: Array, bits: int) -> Array:
     """The panels of data and scales, whose shapes are those of `quantize` and `scales` of a matrix."""
-    return by_bits(bits, int4=_panels4, int8=_panels8)(data, scale)
+    blocks = scale.shape[1] if scale.ndim > 1 else 0  # as many as there are, or none
+    return by_format(bits, blocks, int4=_panels4, int8=_panels8, int8_blocks=_panels8_blocks)(data, scale)
 
 
-def panels_shape(rows: int, columns: int, bits: int) -> tuple[int, ...]:
-    """Shape of `panels` of a matrix [rows, columns]; with 4 bits `columns` are those of whole blocks."""
-    groups = -(-rows // rows_of_group(bits))
-    four, eight = (-(-columns // (2 * BLOCK)), 4, 144), (2 + 8 * -(-columns // BLOCK), LANES)
-    return (groups, *by_bits(bits, int4=four, int8=eight))
+def panels_shape(rows: int, columns: int, bits: int, block: int) -> tuple[int, ...]:
+    """Shape of `panels` of a matrix [rows, columns]; with blocks `columns` are those of whole ones."""
+    groups, blocks = -(-rows // rows_of_group(bits)), -(-columns // BLOCK)
+    shape = by_format(
+        bits,
+        block,
+        int4=(-(-blocks // 2), 4, 144),
+        int8=(2 + 8 * blocks, LANES),
+        int8_blocks=(blocks, _WORDS + scales_of_block(block) * LANES // 2),
+    )
+    return (groups, *shape)
 
 
 def rows_of_group(bits: int) -> int:
     """Rows of the matrix that make one row of `panels`."""
-    return by_bits(bits, int4=4 * LANES, int8=LANES)
+    return _ROWS_OF_GROUP[bits]
+
+
+def scales_of_block(block: int) -> int:
+    """Scales that 32 weights of a row have in panels of 8 bits in blocks."""
+    return BLOCK // min(max(block, 1), BLOCK)
 
 
 def scales_of(stream: Array) -> Array:
     """The scales in panels, in the order of memory."""
     if stream.shape[-1] == LANES:
         return stream[..., 1, :].view("<f4")
-    return np.ascontiguousarray(stream[..., 128:]).view("<f2")
+    return np.ascontiguousarray(stream[..., _WORDS:]).view("<f2")
 
 
 def _panels4(data: Array, scale: Array) -> Array:
@@ -75,7 +95,7 @@ def _panels4(data: Array, scale: Array) -> Array:
     words = _words4(data.reshape(rows, -1, BLOCK // 2))
     halves = np.repeat(scale.astype("<f2"), 2 * half // BLOCK, axis=1)
     blocks = words.shape[1]
-    groups, steps, *_ = panels_shape(rows, many * 2 * half, 4)
+    groups, steps, *_ = panels_shape(rows, many * 2 * half, 4, 2 * half)
     missing = (0, groups * rows_of_group(4) - rows), (0, steps * 2 - blocks)
     words, halves = np.pad(words, (*missing, (0, 0))), np.pad(halves, missing)
     weights = words.reshape(groups, 4, LANES, steps, 2, 4).transpose(0, 3, 1, 4, 5, 2)
@@ -108,7 +128,7 @@ def _swapped(words: Array, mask: int, distance: int) -> Array:
 def _panels8(data: Array, scale: Array) -> Array:
     """Data i8[N, K] and scales [N]."""
     rows, columns = data.shape
-    groups, height, _ = panels_shape(rows, columns, 8)
+    groups, height, _ = panels_shape(rows, columns, 8, 0)
     padded = np.zeros((groups * LANES, (height - 2) * 4), np.int8)
     padded[:rows, :columns] = data
     stream = np.zeros((groups, height, LANES), "<i4")
@@ -116,4 +136,21 @@ def _panels8(data: Array, scale: Array) -> Array:
     factors = np.pad(scale.astype("<f4"), (0, groups * LANES - rows))
     stream[:, 1] = factors.view("<i4").reshape(groups, LANES)
     stream[:, 2:] = padded.view("<i4").reshape(groups, LANES, -1).transpose(0, 2, 1)
+    return stream
+
+
+def _panels8_blocks(data: Array, scale: Array) -> Array:
+    """Data i8[N, blocks, block] and scales [N, blocks]."""
+    rows, many, block = data.shape
+    groups, blocks, words = panels_shape(rows, many * block, 8, block)
+    each = scales_of_block(block)
+    padded = np.zeros((groups * LANES, blocks * BLOCK), np.int8)
+    padded[:rows, : many * block] = data.reshape(rows, -1)
+    factors = np.zeros((groups * LANES, blocks * each), "<f2")
+    factors[:rows, : many * max(1, block // BLOCK)] = np.repeat(scale, max(1, block // BLOCK), axis=1)
+    stream = np.empty((groups, blocks, words), "<i4")
+    weights = padded.view("<i4").reshape(groups, LANES, blocks, BLOCK // 4)
+    stream[..., :_WORDS] = weights.transpose(0, 2, 3, 1).reshape(groups, blocks, _WORDS)
+    lanes = factors.reshape(groups, LANES, blocks, each).transpose(0, 2, 3, 1)
+    stream[..., _WORDS:] = np.ascontiguousarray(lanes).view("<i4").reshape(groups, blocks, -1)
     return stream

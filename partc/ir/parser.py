@@ -32,7 +32,7 @@ from partc.ir.graph import (
 )
 from partc.ir.lines import Line, Reader
 from partc.ir.printer import VERSION
-from partc.ir.quantization import BITS, NONE, STORED, Quantization
+from partc.ir.quantization import ANEW, NONE, STORED, Quantization
 from partc.ir.terms import parse_array, parse_attributes, parse_expr, parse_type
 from partc.ir.types import BY_SHORT
 
@@ -100,7 +100,7 @@ def _quantization(line: Line, data: object) -> Quantization:
     known = Quantization.__dataclass_fields__
     if not isinstance(data, dict) or not data.keys() <= known.keys():
         line.fail(f"'quantize' in the model header is a mapping of {', '.join(known)}")
-    found, precisions = Quantization(**data), (NONE, *BITS, STORED)
+    found, precisions = Quantization(**data), (NONE, *ANEW, STORED)
     for value in (found.weights, found.head, found.embeddings):
         if value not in precisions:
             line.fail(f"'quantize' in the model header knows {', '.join(precisions)}, not {value!r}")

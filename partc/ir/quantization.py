@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from partc.ir.weight_formats import FORMATS
 
-BITS = {each.name: bits for bits, each in FORMATS.items()}
-"""Name of a precision in model.yaml → bits of a weight."""
+ANEW = tuple(FORMATS)
+"""Precisions in model.yaml to which floats are rounded."""
 BLOCKWISE = frozenset(each.name for each in FORMATS.values() if each.has_blocks)
 """Precisions that have a scale for each block of weights."""
 NONE = "none"
@@ -17,7 +17,7 @@ STORED = "stored"
 
 @dataclass(frozen=True)
 class Quantization:
-    """Precision of the weights, each of the first three `int8`, `int4`, `stored` or `none`, and of the caches."""
+    """Precision of the weights, each of the first three a name of `FORMATS`, `stored` or `none`, and of the caches."""
 
     weights: str = NONE
     """The precision of every matrix that activations are multiplied with, but the head."""

@@ -1,12 +1,14 @@
-"""Weights that a checkpoint stores as integers of 4 bits which int4 can hold as they are.
+"""Weights that a checkpoint stores as integers which a format holds as they are: int4, or int8_blocks.
 
-| source | block | as int4 |
+| source | block | format |
 | --- | --- | --- |
-| `rows |> decode(Q4_0)` | 32 | exactly, blocks rearranged |
-| `rows |> decode(Q4_1)` | 32 | with offsets |
-| `rows |> decode(Q4_K)` | 32 | with offsets; scales are rounded to float16 |
-| `scaled(block, words |> bits(4) |> cast(i16) |> add(-8), scales)` | 16 … 256 | exactly: symmetric GPTQ and its like |
-| the same with other zero points | 16 … 256 | with offsets (8 - z) · scale: GPTQ, AWQ and their like |
+| `rows |> decode(NAME)`, blocks of GGUF | of `KEPT_BLOCKS` | by name; with offsets where blocks have minima |
+| `scaled(block, words |> bits(b) |> cast(i16) |> add(-z), scales)` | 16 … 256 | up to 4 bits int4, else int8_blocks |
+| the same with a zero point for each block | 16 … 256 | with offsets: GPTQ, AWQ and their like |
+| `scaled(block, integers |> cast(i8), scales)` | 16 … 256 | int8_blocks |
+
+Where the integers of all blocks have the same zero point there are no offsets, but for 4 and 8 bits with an odd one:
+what such a format stores as zero is 8, and 0 of -128 … 127.
 
 Rows chosen, joined or cast do not change what they are. Permuted inputs and blocks that end within a row do: such
 weights are floats like all others, and may be quantised anew.
@@ -14,26 +16,45 @@ weights are floats like all others, and may be quantised anew.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import NamedTuple, cast
 
+from partc.format.gguf import BLOCKS as GGUF_BLOCKS
 from partc.ir.graph import Graph, Weight
-from partc.ir.weights import STORED_STEPS, Join, Step, WeightExpr
+from partc.ir.weight_formats import INT4, INT8_BLOCKS, WeightFormat
+from partc.ir.weights import STORED_STEPS, Join, Leaf, Step, WeightExpr
 
-BITS = 4
 _BLOCKS = (16, 32, 64, 128, 256)
-_BLOCK = 32
-"""Weights that share a scale, in GGUF's formats of 4 bits."""
-KEPT_BLOCKS = {"Q4_0": (18, 1), "Q4_1": (20, 1), "Q4_K": (144, 8)}
-"""Formats of GGUF's blocks that int4 holds → bytes of a block, and how many of its own lie in one."""
 _FLOATS = frozenset({"f32", "f16", "bf16"})
+
+
+class Kept(NamedTuple):
+    """How blocks of GGUF are kept."""
+
+    format: WeightFormat
+    block: int
+    """Weights that share a scale."""
+    has_minima: bool = False
+
+
+KEPT_BLOCKS: Mapping[str, Kept] = {
+    "Q4_0": Kept(INT4, 32), "Q4_1": Kept(INT4, 32, True), "Q4_K": Kept(INT4, 32, True),
+    "TQ1_0": Kept(INT4, 256), "TQ2_0": Kept(INT4, 256),
+    "Q5_0": Kept(INT8_BLOCKS, 32), "Q5_1": Kept(INT8_BLOCKS, 32, True), "Q8_0": Kept(INT8_BLOCKS, 32),
+    "Q2_K": Kept(INT8_BLOCKS, 16, True), "Q3_K": Kept(INT8_BLOCKS, 16), "Q5_K": Kept(INT8_BLOCKS, 32, True),
+    "Q6_K": Kept(INT8_BLOCKS, 16), "IQ4_NL": Kept(INT8_BLOCKS, 32), "IQ4_XS": Kept(INT8_BLOCKS, 32),
+    "MXFP4": Kept(INT8_BLOCKS, 32), "NVFP4": Kept(INT8_BLOCKS, 16),
+}  # fmt: skip
+"""Formats of GGUF's blocks whose integers a format holds."""
+_SIZES = {form.name: (form.bytes, form.weights) for form in GGUF_BLOCKS}
 
 
 @dataclass(frozen=True)
 class StoredIntegers:
-    """A matrix [N, K] of integers of 4 bits and their scales, both by rows."""
+    """A matrix [N, K] of integers and their scales, both by rows."""
 
+    format: WeightFormat
     data: WeightExpr
     layout: str
     """Of the data, and of the scales where they lie in it: `partc.ir.encodings.integers`."""
@@ -41,14 +62,14 @@ class StoredIntegers:
     scales_layout: str
     block: int
     offsets: WeightExpr | None = None
-    """f32[N, blocks], where zero is not stored as 8."""
+    """f32[N, blocks], where zero is not stored as the format does."""
 
     @property
     def pair(self) -> tuple[WeightExpr, WeightExpr]:
-        """The sources of the data u8[N, blocks, block / 2] and of the scales f32[N, blocks]."""
+        """The sources of the data and of the scales, in the format's shapes."""
         return (
-            Step("integers", (BITS, self.block, self.layout), self.data),
-            Step("factors", (BITS, self.block, self.scales_layout), self.scales),
+            Step("integers", (self.format.bits, self.block, self.layout), self.data),
+            Step("factors", (self.format.bits, self.block, self.scales_layout), self.scales),
         )
 
     def by_rows(self, change: Callable[[WeightExpr], WeightExpr]) -> StoredIntegers:
@@ -94,9 +115,10 @@ def _is_matrix(source: WeightExpr, rows: int, columns: int, *, offsets: bool = T
 
 def _found(source: WeightExpr) -> StoredIntegers | None:
     match source:
-        case Step(op="decode", arguments=(str(form),), source=rows) if form in KEPT_BLOCKS:
-            added = None if form == "Q4_0" else Step("offsets", (BITS, _BLOCK, form), rows)
-            return StoredIntegers(rows, form, rows, form, _BLOCK, added)
+        case Step(op="decode", arguments=(str(name),), source=rows) if name in KEPT_BLOCKS:
+            kept = KEPT_BLOCKS[name]
+            added = Step("offsets", (kept.format.bits, kept.block, name), rows) if kept.has_minima else None
+            return StoredIntegers(kept.format, rows, name, rows, name, kept.block, added)
         case Join(op="scaled", argument=block, parts=(data, scales, *zeros)) if block in _BLOCKS:
             return _with_zeros(int(block), data, scales, *zeros)
         case Step(op="cast", arguments=(str(kind),), source=inner) if kind in _FLOATS:
@@ -113,41 +135,81 @@ def _found(source: WeightExpr) -> StoredIntegers | None:
 def _with_zeros(
     block: int, data: WeightExpr, scales: WeightExpr, zeros: WeightExpr | None = None
 ) -> StoredIntegers | None:
-    """Integers less zero points of their own, or less a number that all of them share."""
+    """Integers less zero points of their own, or less a number that all of them share.
+
+    Integers v with the zero point z are stored as v + m, of which a format takes its own zero Z: what is left for the
+    offset of a block is (Z - m - z) · scale, and nothing where m may be Z - z.
+    """
     shared = 0
     if zeros is None and isinstance(data, Step) and data.op == "add":
         shared, data = -cast("int", data.arguments[0]), data.source
-    stored = _integers(data)
-    if stored is None:
+    bounds = _bounds(data)
+    if bounds is None:
         return None
+    kind = INT4 if bounds.most <= _BOUNDS[INT4].most and bounds.least >= 0 else INT8_BLOCKS
+    zero, room = _ZEROS[kind], _BOUNDS[kind]
+    moved = zero - shared
+    if zeros is not None or bounds.least + moved < room.least or bounds.most + moved > room.most:
+        moved = min(0, room.most - bounds.most)
     offsets: WeightExpr | None = None
     if zeros is not None:
-        above = Step("add", (8,), Step("mul", (-1,), zeros))
-        offsets = Join("scaled", 1, (above, scales))
-    elif shared != 8:
-        offsets = Step("mul", (float(8 - shared),), Step("cast", ("f32",), scales))
-    return StoredIntegers(*stored, scales, "plain", block, offsets)
+        less: WeightExpr = Step("mul", (-1,), zeros)
+        offsets = Join("scaled", 1, (Step("add", (zero - moved,), less) if zero - moved else less, scales))
+    elif shared != zero - moved:
+        offsets = Step("mul", (float(zero - moved - shared),), Step("cast", ("f32",), scales))
+    return StoredIntegers(kind, *_laid_out(data, moved), scales, "plain", block, offsets)
 
 
-def _integers(data: WeightExpr) -> tuple[WeightExpr, str] | None:
-    """Integers 0 … 15 as they are stored, and their layout."""
+class _Bounds(NamedTuple):
+    least: int
+    most: int
+
+
+_BOUNDS = {INT4: _Bounds(0, 15), INT8_BLOCKS: _Bounds(-128, 127)}
+"""The integers that a format holds."""
+_ZEROS = {INT4: 8, INT8_BLOCKS: 0}
+"""The one of them that stands for zero."""
+
+
+def _bounds(data: WeightExpr) -> _Bounds | None:
+    """What integers [N, K] can be, as a checkpoint has them; None where these are not integers."""
     match data:
-        case Step(op="cast", arguments=("i16",), source=Step(op="bits", arguments=(4,), source=words)):
-            return words, "words"
-        case Step(op="bits", arguments=(4,), source=words):
-            return words, "words"
-        case Step(
-            op="transpose",
-            source=Step(op="cast", source=Step(op="order", source=Step(op="bits", arguments=(4,)))),
-        ):
-            return data, "fields"
+        case Step(op="bits", arguments=(int(bits),)):
+            return _Bounds(0, 2**bits - 1)
+        case Step(op="cast", arguments=("i8",), source=Leaf()):
+            return _Bounds(-128, 127)
+        case Step(op="cast" | "order" | "transpose" | "slice", source=source):
+            return _bounds(source)
         case _:
             return None
 
 
+def _laid_out(data: WeightExpr, moved: int) -> tuple[WeightExpr, str]:
+    """The integers plus a number, and their layout."""
+    match data:
+        case Step(op="bits", arguments=(4,), source=words) if not moved:
+            return words, "words"
+        case Step(op="cast", source=Step(op="bits", arguments=(4,), source=words)) if not moved:
+            return words, "words"
+        case Step(op="cast", arguments=("i16" | "i8",)):
+            return (Step("add", (moved,), data) if moved else data), "fields"
+        case _:
+            wide = data if _is_wide(data) else Step("cast", ("i16",), data)
+            return (Step("add", (moved,), wide) if moved else data), "fields"
+
+
+def _is_wide(data: WeightExpr) -> bool:
+    """Whether integers are cast already, before they are turned or cut."""
+    return isinstance(data, Step) and (
+        data.op == "cast" or (data.op in ("transpose", "slice") and _is_wide(data.source))
+    )
+
+
 def _joined(parts: list[StoredIntegers | None]) -> StoredIntegers | None:
     known = [part for part in parts if part is not None]
-    forms = {(part.layout, part.scales_layout, part.block, part.offsets is None) for part in known}
+    forms = {
+        (part.format, part.layout, part.scales_layout, part.block, part.offsets is None) for part in known
+    }
     if len(known) < len(parts) or len(forms) != 1:
         return None
     offsets = tuple(part.offsets for part in known if part.offsets is not None)
@@ -162,14 +224,22 @@ def _joined(parts: list[StoredIntegers | None]) -> StoredIntegers | None:
 def blocks_together(source: WeightExpr | None) -> int:
     """The number of blocks of a row of data that cannot be parted."""
     if isinstance(source, Step) and source.op in STORED_STEPS:
-        return KEPT_BLOCKS.get(str(source.arguments[2]), (0, 1))[1]
+        return _together(str(source.arguments[2]))[1]
     return 1
+
+
+def _together(layout: str) -> tuple[int, int]:
+    """Bytes that cannot be parted, and how many blocks lie in them; (0, 1) where a row has no blocks of GGUF."""
+    if layout not in KEPT_BLOCKS:
+        return 0, 1
+    size, weights = _SIZES[layout]
+    return size, weights // KEPT_BLOCKS[layout].block
 
 
 def sliced(source: Step, axis: int, first: int, last: int) -> Step:
     """Some rows, or some blocks of every row, of data, scales or offsets."""
     _, block, layout = source.arguments
-    size, together = KEPT_BLOCKS.get(str(layout), (0, 1))
+    size, together = _together(str(layout))
     if axis == 1 and size:
         first, last = first // together * size, last // together * size
     elif axis == 1 and source.op == "integers":

@@ -4,21 +4,23 @@
 | --- | --- | --- | --- |
 | int4 | u8[N, ceil(K / block), block / 2] | f32[N, ceil(K / block)] | (value - 8) · scale |
 | int8 | i8[N, K] | f32[N] | value · scale |
+| int8_blocks | i8[N, ceil(K / block), block] | f32[N, ceil(K / block)] | value · scale |
 
 Scales are rounded to float16, whatever they are stored in: some kernels keep them so, and all devices shall compute
 with the same numbers.
 
-Of 4 bits there are two in a byte, the first in its low half. Both are symmetric: zero stays zero. The layout of 4 bits
+Of 4 bits there are two in a byte, the first in its low half. All are symmetric: zero stays zero. The layout of 4 bits
 is that of com.microsoft.MatMulNBits of onnxruntime, so that nothing is rearranged for it; the end of a row is filled
-up to a whole block with zeros.
+up to a whole block with zeros. Of 8 bits in blocks are the integers of 5 to 8 bits, and the codebooks, that checkpoints
+of others have: a scale for 16 or 32 weights is what they have been given.
 
 A block's values are those of llama.cpp's Q4_0; its scale is then fitted to them by least squares. Squared error over
 squared weights, of all matrices of the storyteller in blocks of 32: 0.0094 where the step is the largest magnitude / 7,
 0.0088 where it is / 8, 0.0074 with Q4_0's, 0.0071 fitted; the best of three fitted steps a block would reach 0.0068.
 Matrices are taken in pieces, so that beside the result there is never more than `_PIECE` elements.
 
-A format is an entry of `FORMATS` and a keyword of `by_bits`, through which every other room learns what differs between
-them: with another one mypy names each place.
+A format is an entry of `FORMATS` and a keyword of `by_format`, through which every other room learns what differs
+between them: with another one mypy names each place. Nodes and weights name theirs by `bits` and `block`.
 """
 
 from __future__ import annotations
@@ -48,14 +50,14 @@ class WeightFormat(ABC):
     name: ClassVar[str]
     """As model.yaml has it."""
     bits: ClassVar[int]
-    """Of a weight; no two formats have the same."""
+    """Of a weight; of two formats that have the same number one has blocks."""
     dtype: ClassVar[str]
     """Short name of the data's element type."""
     has_blocks: ClassVar[bool]
     """Whether a block of a row has a scale; else a row has."""
 
     def block(self, asked: int) -> int:
-        """Weights of a row that share a scale where model.yaml asks for so many; 0 where a row does."""
+        """Weights of a row that share a scale where model.yaml asks for so many; 0 where all of a row do."""
         return asked if self.has_blocks else 0
 
     @abstractmethod
@@ -168,37 +170,72 @@ class _Int8(WeightFormat):
         return data.astype(np.float32) * scale.astype(np.float32)[..., None]
 
 
-INT4, INT8 = _Int4(), _Int8()
-FORMATS: Mapping[int, WeightFormat] = {each.bits: each for each in (INT4, INT8)}
-"""Bits of a weight → its format."""
+class _Int8Blocks(WeightFormat):
+    name, bits, dtype, has_blocks = "int8_blocks", 8, "i8", True
+
+    def data_shape(self, rows: int, columns: int, block: int) -> tuple[int, ...]:
+        return rows, -(-columns // block), block
+
+    def scales_shape(self, rows: int, columns: int, block: int) -> tuple[int, ...]:
+        return rows, -(-columns // block)
+
+    def quantize(self, matrix: Array, block: int, *columns: int) -> Array:
+        return self.quantize_with_scales(matrix, block, *columns)[0]
+
+    def quantize_with_scales(self, matrix: Array, block: int, *columns: int) -> tuple[Array, Floats]:
+        rows, width = matrix.shape
+        data = np.empty(self.data_shape(rows, width, block), np.int8)
+        scale = np.empty(self.scales_shape(rows, width, block), np.float32)
+        for place, piece in _pieces(matrix, data.shape[1] * block):
+            # As a row of its own every block is one of int8.
+            values, found = INT8.quantize_with_scales(piece.reshape(-1, block), 0)
+            data[place] = values.reshape(-1, *data.shape[1:])
+            scale[place] = found.reshape(-1, scale.shape[1])
+        return data, scale
+
+    def scales(self, matrix: Array, block: int) -> Floats:
+        return self.quantize_with_scales(matrix, block)[1]
+
+    def dequantize(self, data: Array, scale: Array) -> Floats:
+        whole: Floats = data.astype(np.float32) * scale.astype(np.float32)[..., None]
+        return whole.reshape(*data.shape[:-2], -1)
 
 
-def by_bits(bits: float, *, int4: _T, int8: _T) -> _T:
-    """What holds for weights of so many bits; every format has a keyword, and no place has an "else".
+INT4, INT8, INT8_BLOCKS = _Int4(), _Int8(), _Int8Blocks()
+FORMATS: Mapping[str, WeightFormat] = {each.name: each for each in (INT4, INT8, INT8_BLOCKS)}
+"""Every format by its name."""
+
+
+def by_format(bits: float, block: float, *, int4: _T, int8: _T, int8_blocks: _T) -> _T:
+    """What holds for weights of so many bits with so many to a scale, 0 of which are a row.
+
+    Every format has a keyword, and no place has an "else".
 
     Raises:
-        InternalError: no format has so many.
+        InternalError: there is no such format.
     """
-    return {"int4": int4, "int8": int8}[format_of(bits).name]
+    return {"int4": int4, "int8": int8, "int8_blocks": int8_blocks}[format_of(bits, block).name]
 
 
-def format_of(bits: float) -> WeightFormat:
-    """The format of weights of so many bits; raises InternalError where there is none."""
-    if bits not in FORMATS:
-        raise InternalError(
-            f"weights have a format of {', '.join(map(str, FORMATS))} bits, and not of {bits:g}"
-        )
-    return FORMATS[int(bits)]
+def format_of(bits: float, block: float) -> WeightFormat:
+    """The format of weights of so many bits with so many to a scale; raises InternalError where there is none."""
+    for each in FORMATS.values():
+        if (each.bits, each.has_blocks) == (bits, block > 0):
+            return each
+    known = ", ".join(f"{each.bits}{' in blocks' * each.has_blocks}" for each in FORMATS.values())
+    raise InternalError(
+        f"weights have a format of {known} bits, and not of {bits:g} with blocks of {block:g}"
+    )
 
 
 def quantize(matrix: Array, bits: int, block: int, *columns: int) -> Array:
     """The data of a matrix: see `WeightFormat.quantize`."""
-    return format_of(bits).quantize(matrix, block, *columns)
+    return format_of(bits, block).quantize(matrix, block, *columns)
 
 
 def scales(matrix: Array, bits: int, block: int) -> Floats:
     """The scales that go with `quantize(matrix, bits, block)`."""
-    return format_of(bits).scales(matrix, block)
+    return format_of(bits, block).scales(matrix, block)
 
 
 QUANTIZE_STEPS: dict[str, Callable[..., Array]] = {"quantize": quantize, "scales": scales}

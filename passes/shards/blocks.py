@@ -14,9 +14,8 @@ from dataclasses import dataclass
 
 from partc.ir.graph import Constant, Graph, Node, State, Value, Weight
 from partc.ir.operators import ATTENTION, QUANTIZED_ATTENTION, QUANTIZED_MATMUL
-from partc.ir.operators.quantized import bits_of
+from partc.ir.operators.quantized import block_of
 from partc.ir.stored_integers import blocks_together
-from partc.ir.weight_formats import format_of
 from partc.planner.model.problem import BlockUnits
 from passes.shards.rules import operands_of
 from passes.shards.units import Division, Refusal, Units, known, sizes_of
@@ -124,10 +123,9 @@ def _quantised(end: Node, units: Units, columns: Division) -> dict[Value, Divisi
     share are those of the whole matrix, and where activations are rounded block by block, theirs are, too.
     """
     _, *stored = end.operands
-    if not format_of(bits_of(end)).has_blocks:
+    block = block_of(end)
+    if not block:
         return {stored[0]: Division(1, columns.units)}
-    block = end.attributes["block"]
-    assert isinstance(block, int)
     data = stored[0]
     together = blocks_together(data.source if isinstance(data, Weight) else None)
     wide = block * together

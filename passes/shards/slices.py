@@ -19,7 +19,7 @@ from typing import cast
 
 from partc.errors import InternalError
 from partc.ir.stored_integers import sliced
-from partc.ir.weight_formats import QUANTIZE_STEPS, format_of
+from partc.ir.weight_formats import QUANTIZE_STEPS
 from partc.ir.weights import ELEMENTWISE, STORED_STEPS, Join, Step, WeightExpr, has_step
 
 Indices = Sequence[int]
@@ -45,7 +45,7 @@ def _quantised(source: Step, axis: int, runs: Sequence[Run]) -> WeightExpr:
     bits, block, *_ = cast("tuple[int, int]", source.arguments)
     if axis == 0:
         return Step(source.op, source.arguments, _of_floats(source.source, 0, runs))
-    if not format_of(bits).has_blocks:
+    if not block:
         return Step(source.op, (bits, block, *(end for run in runs for end in run)), source.source)
     columns = [(first * block, last * block) for first, last in runs]  # the last block may end before
     return Step(source.op, source.arguments, _of_floats(source.source, 1, columns))

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 
 from partc.errors import UserError
 from partc.ir.graph import Constant, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
-from partc.ir.operators.quantized import bits_of
+from partc.ir.operators.quantized import bits_of, block_of
 from partc.ir.types import BY_SHORT
-from partc.ir.weight_formats import by_bits
-from partc.ir.weights import Step
+from partc.ir.weight_formats import by_format
+from partc.ir.weights import Array, Step
 from targets.ort.lower_experts import expert_lowering
 from targets.rewrite import Lowering, Rewriter
 
+_T = TypeVar("_T")
 ACCURACY_LEVELS = {0: "the engine's choice", 1: "float32", 2: "float16", 3: "bfloat16", 4: "int8"}
 """accuracy_level of MatMulNBits → what it rounds activations to before it multiplies."""
 
@@ -61,11 +63,16 @@ def quantized_lowerings(accuracy_level: int, int8_products: str) -> Mapping[str,
     steps = _NARROW if int8_products == "narrow-rows" else _WIDE
 
     def block_product(node: Node, r: Rewriter) -> None:
-        write = by_bits(bits_of(node), int4=_write_block_product, int8=_write_wide_block_product)
+        write = _by_format(
+            node,
+            int4=_write_block_product,
+            int8=_write_wide_block_product,
+            int8_blocks=_write_own_block_product,
+        )
         write(node, r, accuracy_level)
 
     def product(node: Node, r: Rewriter) -> bool:
-        if by_bits(bits_of(node), int4=True, int8=_takes_blocks(node, r, int8_products)):
+        if _by_format(node, int4=True, int8=_takes_blocks(node, r, int8_products), int8_blocks=True):
             block_product(node, r)
         else:
             _write_dynamic_product(node, r, steps)
@@ -76,6 +83,11 @@ def quantized_lowerings(accuracy_level: int, int8_products: str) -> Mapping[str,
         QUANTIZED_GATHER.name: lower_quantized_gather,
         QUANTIZED_EXPERTS.name: expert_lowering(block_product),  # few rows each, as a decoded token has
     }
+
+
+def _by_format(node: Node, *, int4: _T, int8: _T, int8_blocks: _T) -> _T:
+    """What holds for the weights of a node."""
+    return by_format(bits_of(node), block_of(node), int4=int4, int8=int8, int8_blocks=int8_blocks)
 
 
 def _write_block_product(node: Node, r: Rewriter, accuracy_level: int) -> None:
@@ -121,13 +133,32 @@ def _write_wide_block_product(node: Node, r: Rewriter, accuracy_level: int) -> N
     count = -(-columns // block)
     blocks = r.once(("blocks", data), lambda: _in_blocks(cast("Weight", data), count, block, r))
     spread = r.once(("spread", scales, count), lambda: _spread(cast("Weight", scales), count, r))
-    sizes = {"K": columns, "N": rows, "bits": 8, "block_size": block, "accuracy_level": accuracy_level}
-    r.emit("com.microsoft.MatMulNBits", [x, blocks, spread], node.outputs, sizes, node.scope)
+    _emit_wide_product(node, r, [blocks, spread], (rows, columns, block), accuracy_level)
+
+
+def _write_own_block_product(node: Node, r: Rewriter, accuracy_level: int) -> None:
+    """The same with the scales that blocks have of their own."""
+    x, data, scales = node.operands
+    rows, count, block = cast("tuple[int, int, int]", data.shape)
+    blocks = r.once(("blocks", data), lambda: _in_blocks(cast("Weight", data), count, block, r))
+    sizes = rows, cast("int", (x.shape or ())[-1]), block
+    _emit_wide_product(node, r, [blocks, scales], sizes, accuracy_level)
+
+
+def _emit_wide_product(
+    node: Node, r: Rewriter, weights: list[Value], sizes: tuple[int, int, int], accuracy_level: int
+) -> None:
+    """`sizes`: rows and columns of the matrix, weights of a block."""
+    rows, columns, block = sizes
+    attributes = {"K": columns, "N": rows, "bits": 8, "block_size": block, "accuracy_level": accuracy_level}
+    operands = [node.operand(0), *weights]
+    r.emit("com.microsoft.MatMulNBits", operands, node.outputs, attributes, node.scope)
 
 
 def _in_blocks(data: Weight, count: int, block: int, r: Rewriter) -> Weight:
-    """The data i8[N, K] as u8[N, blocks, block], moved up by 128."""
-    rows, columns = cast("tuple[int, int]", data.shape)
+    """The data i8[N, …] as u8[N, blocks, block], moved up by 128."""
+    rows, *sizes = cast("tuple[int, ...]", data.shape)
+    columns = math.prod(sizes)
     assert data.source is not None
     source = Step(
         "add", (128,), Step("cast", ("u8",), data.source)
@@ -221,9 +252,13 @@ def _turned(data: Weight, r: Rewriter) -> Weight:
 def lower_quantized_gather(node: Node, r: Rewriter) -> bool:
     """4 bits: com.microsoft.GatherBlockQuantized, whose CPU kernel takes u8 data [N, K / 2] along the last axis.
 
-    8 bits: the rows and their scales are picked, then multiplied; blocks that span a row are none of its sizes.
+    8 bits: the rows and their scales are picked, then multiplied; blocks that span a row are none of its sizes, and
+    those of a tied head are moved up by 128, which that kernel does not know.
     """
-    by_bits(bits_of(node), int4=_write_block_rows, int8=_write_scaled_rows)(node, r)
+    write = _by_format(
+        node, int4=_write_block_rows, int8=_write_scaled_rows, int8_blocks=_write_rows_of_scaled_blocks
+    )
+    write(node, r)
     return True
 
 
@@ -266,3 +301,27 @@ def _write_scaled_rows(node: Node, r: Rewriter) -> None:
     shape = (*(indices.shape or ()), 1)
     factors = r.op("Unsqueeze", [picked, r.integers(-1)], scales.dtype, shape, f"{node.name}.factors")
     r.emit("Mul", [wide, factors], [output], {}, node.scope)
+
+
+def _write_rows_of_scaled_blocks(node: Node, r: Rewriter) -> None:
+    data, scales, indices = node.operands
+    output = node.outputs[0]
+    _, count, block = cast("tuple[int, int, int]", data.shape)
+    leading = indices.shape or ()
+    blocks = r.once(("blocks", data), lambda: _in_blocks(cast("Weight", data), count, block, r))
+    picked = r.op("Gather", [blocks, indices], "u8", (*leading, count, block), f"{output.name}.u8", axis=0)
+    above = r.op("Cast", [picked], output.dtype, picked.shape, f"{node.name}.above", to=_onnx(output))
+    zero = r.once(("zero", output.dtype), lambda: r.constant(_number(128, output), "zero"))
+    wide = r.op("Sub", [above, zero], output.dtype, picked.shape, f"{node.name}.wide")
+    own = r.op("Gather", [scales, indices], scales.dtype, (*leading, count), f"{node.name}.scale", axis=0)
+    factors = r.op(
+        "Unsqueeze", [own, r.integers(-1)], own.dtype, (*leading, count, 1), f"{node.name}.factors"
+    )
+    whole = r.op("Mul", [wide, factors], output.dtype, picked.shape, f"{node.name}.blocks")
+    shape = r.integers(*(0 for _ in leading), -1)  # 0: as it is
+    r.emit("Reshape", [whole, shape], [output], {}, node.scope)
+
+
+def _number(number: float, like: Value) -> Array:
+    """A scalar of the type of a value."""
+    return np.array(number, BY_SHORT[like.dtype or ""].numpy)

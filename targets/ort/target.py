@@ -21,9 +21,9 @@ from partc.ir.operators import (
     QUANTIZED_MATMUL,
     UPDATE_STATE,
 )
-from partc.ir.operators.quantized import bits_of
+from partc.ir.operators.quantized import bits_of, block_of
 from partc.ir.types import HALF
-from partc.ir.weight_formats import by_bits
+from partc.ir.weight_formats import by_format
 from partc.pipeline.contract import NO_STORE, Artifact, Progress, Target, TensorStore
 from targets.offsets import lower_offsets
 from targets.ort.export import outputs_of, write_onnx
@@ -116,7 +116,9 @@ class OrtTarget(Target):
         if (refusal := _refusal_of_cache(node)) is not None:
             return refusal
         provider = PROVIDERS.get(self.provider)
-        is_integer = node.op == QUANTIZED_MATMUL.name and by_bits(bits_of(node), int4=False, int8=True)
+        is_integer = node.op == QUANTIZED_MATMUL.name and by_format(
+            bits_of(node), block_of(node), int4=False, int8=True, int8_blocks=False
+        )
         if provider is None or not provider.is_gpu or not is_integer:
             return None
         if may_take_blocks(node, self.products):

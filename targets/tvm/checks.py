@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from partc.errors import ConfigError, UserError
 from partc.ir.graph import Graph, Node, Value, Weight
@@ -14,7 +14,9 @@ from partc.ir.operators import (
     QUANTIZED_GATHER,
     QUANTIZED_MATMUL,
 )
+from partc.ir.operators.quantized import bits_of, block_of
 from partc.ir.panels import BLOCK
+from partc.ir.weight_formats import by_format
 from partc.ir.weights import Step
 from partc.ir.whole import is_whole
 
@@ -51,12 +53,12 @@ def refusal_of(node: Node) -> UserError | None:
 
 
 def _quantized_refusal(node: Node) -> UserError | None:
-    """Kernels of quantised products read panels, of whole blocks of 32."""
+    """Kernels of quantised products read panels, of whole blocks of 32, and of 16 with 8 bits."""
     none = f"the tvm target has no code for {node.op}"
     hint = "use `target: ort` for these devices, or write `quantize: none` in model.yaml"
-    if cast("int", node.attributes.get("block", 0)) % BLOCK:
+    if block_of(node) % by_format(bits_of(node), block_of(node), int4=BLOCK, int8=1, int8_blocks=16):
         hint = f"write `block: 32`, 64, 128 or 256 in `quantize` of model.yaml, or {_OTHER_TARGET}"
-        return _refused(node, f"{none} with blocks of {node.attributes.get('block')}", hint)
+        return _refused(node, f"{none} with blocks of {block_of(node)}", hint)
     if any(value.dtype in _STORED and not _is_quantised_here(value) for value in node.operands):
         return _refused(node, f"{none} with data that partc has not quantised", hint)
     return None

@@ -6,8 +6,9 @@
 | `partc.QuantizedGather(data, scales, indices)` | `tvm.QuantizedRows(panels, indices)` |
 | `partc.QuantizedExperts(x, chosen, (data, scales)…)` | `tvm.QuantizedExperts(q, chosen, panels)` |
 
-q is `tvm.QuantizeActivations(x)`, one for all products of x with weights of one kind; a table and the head that is tied
-to it share their panels. The attribute `depth` is the number of weights in a row, filled up to whole blocks.
+q is `tvm.QuantizeActivations(x)`, one for all products of x that need the same sums of it (`sums_of`); a table and the
+head that is tied to it share their panels. The attribute `depth` is the number of weights in a row, filled up to
+whole blocks.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from typing import cast
 from partc.errors import InternalError
 from partc.ir.graph import Attribute, Graph, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
-from partc.ir.operators.quantized import bits_of
-from partc.ir.panels import BLOCK, LANES, panels_shape
-from partc.ir.weight_formats import by_bits
+from partc.ir.operators.quantized import bits_of, block_of
+from partc.ir.panels import BLOCK, LANES, panels_shape, scales_of_block
+from partc.ir.weight_formats import by_format
 from partc.ir.weights import Join, Step, WeightExpr
 from targets.offsets import lower_offsets
 from targets.rewrite import Rewriter, rewrite
@@ -34,8 +35,8 @@ Rows = Callable[[Value, Weight, Node, Rewriter], Value]
 """x, a matrix, the node → what the product takes of x."""
 WORDS = BLOCK // 4
 """Words of a block of quantised activations."""
-UNIT4 = WORDS + 2
-"""Words of a block for weights of 4 bits: the bytes, the scale, the start of a sum."""
+UNIT = WORDS + 1
+"""Words of 32 activations for weights in blocks: the bytes and the scale, behind which the starts of sums stand."""
 
 
 def write_quantized(graphs: Sequence[Graph], *, bytes_of_x: bool = True) -> None:
@@ -51,33 +52,42 @@ def write_quantized(graphs: Sequence[Graph], *, bytes_of_x: bool = True) -> None
         rewrite(graph, lowerings)
 
 
-def row_words(depth: int, bits: int) -> int:
-    """Words of a quantised row of so many numbers; for 4 bits blocks come in pairs, as in panels."""
-    four, eight = 2 * UNIT4 * -(-depth // (2 * BLOCK)), WORDS * -(-depth // BLOCK) + 1
-    return by_bits(bits, int4=four, int8=eight)
+def row_words(depth: int, sums: int) -> int:
+    """Words of a quantised row of so many numbers, with so many sums of each 32 of them; 0: with a scale for the row.
+
+    Blocks come in pairs, as in panels of 4 bits.
+    """
+    return 2 * (UNIT + sums) * -(-depth // (2 * BLOCK)) if sums else WORDS * -(-depth // BLOCK) + 1
+
+
+def sums_of(bits: int, block: int) -> int:
+    """The sums that 32 activations need for weights of such a format: one for every scale; 0: a row has one scale."""
+    return by_format(bits, block, int4=1, int8=0, int8_blocks=scales_of_block(block))
 
 
 def stored_bytes(weight: Weight) -> int:
     """Bytes of a weight as the files have it; data and scales of a matrix are parts of its panels."""
     match weight.source:
         case Step(op="quantize" | "integers", arguments=arguments):
-            bits = cast("int", arguments[0])
-            return 4 * math.prod(panels_shape(*_sizes(weight), bits)) - _scales_bytes(*_sizes(weight), bits)
+            bits, block, *_ = cast("tuple[int, int]", arguments)
+            whole = 4 * math.prod(panels_shape(*_sizes(weight), bits, block))
+            return whole - _scales_bytes(*_sizes(weight), bits, block)
         case (
             Step(op="scales" | "factors", arguments=arguments)
             | Step(source=Step(op="scales" | "factors", arguments=arguments))
         ):
             bits, block, *_ = cast("tuple[int, int]", arguments)
             rows, *blocks = (int(size) for size in weight.shape or ())
-            return _scales_bytes(rows, math.prod(blocks) * block, bits)
+            return _scales_bytes(rows, math.prod(blocks) * block, bits, block)
         case _:
             return weight.bytes({})
 
 
-def _scales_bytes(rows: int, columns: int, bits: int) -> int:
-    """Of 4 bits 16 of 144 words; of 8 bits two rows of a panel."""
-    groups, steps, *_ = panels_shape(rows, columns, bits)
-    return groups * by_bits(bits, int4=steps * 4 * LANES, int8=2 * LANES) * 4
+def _scales_bytes(rows: int, columns: int, bits: int, block: int) -> int:
+    """Of 4 bits 16 of 144 words; of 8 bits two rows of a panel, in blocks 8 or 16 of 136 or 144 words."""
+    groups, steps, *_ = panels_shape(rows, columns, bits, block)
+    in_blocks = steps * scales_of_block(block) * LANES // 2
+    return groups * by_format(bits, block, int4=steps * 4 * LANES, int8=2 * LANES, int8_blocks=in_blocks) * 4
 
 
 def _product(rows_of: Rows, node: Node, r: Rewriter) -> bool:
@@ -89,7 +99,7 @@ def _product(rows_of: Rows, node: Node, r: Rewriter) -> bool:
 
 def _gather(node: Node, r: Rewriter) -> bool:
     data, scales = cast("Weight", node.inputs[0]), cast("Weight", node.inputs[1])
-    attributes = {"bits": bits_of(node), "rows": _sizes(data)[0]}
+    attributes = {"bits": bits_of(node), "block": block_of(node), "rows": _sizes(data)[0]}
     r.emit(GATHER, [_panels(data, scales, node, r), node.inputs[2]], node.outputs, attributes, node.scope)
     return True
 
@@ -110,16 +120,15 @@ def _as_they_are(x: Value, data: Weight, node: Node, r: Rewriter) -> Value:
 
 def _rows(x: Value, data: Weight, node: Node, r: Rewriter) -> Value:
     """The rows of x as bytes, for weights such as these."""
-    attributes = _attributes(data, node)
-    depth, bits = cast("int", attributes["depth"]), bits_of(node)
+    depth, sums = _sizes(data)[1], sums_of(bits_of(node), block_of(node))
 
     def make() -> Value:
         many = math.prod(int(size) for size in (x.shape or ())[:-1])
-        rows = r.value(f"{x.name}.bytes", "i32", (many, row_words(depth, bits)))
-        r.emit(ACTIVATIONS, [x], [rows], attributes, node.scope)
+        rows = r.value(f"{x.name}.bytes", "i32", (many, row_words(depth, sums)))
+        r.emit(ACTIVATIONS, [x], [rows], {"sums": sums, "depth": depth}, node.scope)
         return rows
 
-    return r.once(("rows", x, depth, bits), make)
+    return r.once(("rows", x, depth, sums), make)
 
 
 def _panels(data: Weight, scales: Weight, node: Node, r: Rewriter) -> Weight:
@@ -128,7 +137,7 @@ def _panels(data: Weight, scales: Weight, node: Node, r: Rewriter) -> Weight:
 
 def _weight(data: Weight, scales: Weight, node: Node) -> Weight:
     """The panels of a matrix; the name is the same in every graph that reads the data."""
-    shape = panels_shape(*_sizes(data), bits_of(node))
+    shape = panels_shape(*_sizes(data), bits_of(node), block_of(node))
     return Weight(f"{data.name}.panels", "i32", shape, source=_source(data, scales))
 
 
@@ -156,10 +165,10 @@ def _unrounded(scales: WeightExpr) -> WeightExpr:
 
 
 def _attributes(data: Weight, node: Node) -> dict[str, Attribute]:
-    return {"bits": bits_of(node), "depth": _sizes(data)[1]}
+    return {"bits": bits_of(node), "block": block_of(node), "depth": _sizes(data)[1]}
 
 
 def _sizes(data: Weight) -> tuple[int, int]:
     """Rows and columns of the matrix, columns filled up to whole blocks."""
     rows, *rest = (int(size) for size in data.shape or ())
-    return rows, rest[0] if len(rest) == 1 else 2 * rest[0] * rest[1]
+    return rows, math.prod(rest) * (2 if data.dtype == "u8" else 1)  # two in a byte

@@ -114,21 +114,21 @@ def test_scalars_are_stacked(step: WeightExpr | None) -> None:
     np.testing.assert_array_equal(streamed([weight("w", expr)])["w"], materialize(expr, read))
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0), (8, 32)])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1e7])
 def test_what_is_not_finite_is_not_quantised(bits: int, block: int, value: float) -> None:
     matrix = np.ones((4, 32), np.float32)
     matrix[2, 5] = value
     data, scales = (Step(step, (bits, block), Leaf("f", "m")) for step in ("quantize", "scales"))
-    shapes = {data: ("u8" if bits == 4 else "i8", format_of(bits).data_shape(4, 32, block)),
-              scales: ("f32", format_of(bits).scales_shape(4, 32, block))}  # fmt: skip
+    shapes = {data: ("u8" if bits == 4 else "i8", format_of(bits, block).data_shape(4, 32, block)),
+              scales: ("f32", format_of(bits, block).scales_shape(4, 32, block))}  # fmt: skip
     wanted = [Weight(expr.op, *of_type, source=expr) for expr, of_type in shapes.items()]
     packed = Join("concat", 0, (scales, scales))  # as of projections that are one product
     wanted.append(
-        Weight("packed", "f32", (8, *format_of(bits).scales_shape(4, 32, block)[1:]), source=packed)
+        Weight("packed", "f32", (8, *format_of(bits, block).scales_shape(4, 32, block)[1:]), source=packed)
     )
     both = Step("panels", (bits, block), Leaf("f", "m"))
-    wanted.append(Weight("panels", "i32", panels_shape(4, 32, bits), source=both))
+    wanted.append(Weight("panels", "i32", panels_shape(4, 32, bits, block), source=both))
     for alone in wanted[2:]:
         with pytest.raises(ModelError, match="NaN"):
             list(stream_weights([alone], lambda _: matrix, INFO))

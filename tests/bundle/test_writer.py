@@ -23,7 +23,7 @@ from partc.format.plan import Copy, Holding, Overlap, PlanFile
 from partc.format.role import load_role
 from partc.ir.graph import Graph, ModelInfo, Node, Value, Weight
 from partc.ir.panels import panels
-from partc.ir.weight_formats import quantize, scales
+from partc.ir.weight_formats import format_of, quantize, scales
 from partc.ir.weights import Leaf, Step
 from partc.pipeline.registry import load_target
 from partc.runtime.shell.keys import SECRET_FILE
@@ -276,14 +276,14 @@ def test_memory_counts_once_what_is_stored_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "bits", "block"), [(10, 4, 32), (64, 4, 128), (200, 4, 64), (10, 8, 0), (64, 8, 0)]
+    ("rows", "bits", "block"),
+    [(10, 4, 32), (64, 4, 128), (200, 4, 64), (10, 8, 0), (64, 8, 0), (70, 8, 16), (10, 8, 64)],
 )
 def test_memory_counts_panels_as_they_are_stored(rows: int, bits: int, block: int) -> None:
     matrix = np.ones((rows, 256), np.float32)
     source = Leaf("f", "w")
-    data = Weight(
-        "data", "u8", quantize(matrix, bits, block).shape, source=Step("quantize", (bits, block), source)
-    )
+    shape = quantize(matrix, bits, block).shape
+    data = Weight("data", format_of(bits, block).dtype, shape, source=Step("quantize", (bits, block), source))
     scale = Weight(
         "scale", "f32", scales(matrix, bits, block).shape, source=Step("scales", (bits, block), source)
     )

@@ -77,10 +77,9 @@ def calls(draw: Any, operator: Operator) -> tuple[Signature, list[Array | None],
     shared = next((name for name in ("kv_heads", "groups") if name in str(signature)), None)
     numbers["heads"] = draw(SIZES) * (numbers[shared] if shared else 1)
     numbers["kernel"] = 1 + draw(SIZES)
-    numbers["blocks"] = draw(SIZES)
-    numbers["K"] = (
-        draw(st.integers(1, 2 * HALF * numbers["blocks"])) if signature.where.get("bits") == 4 else 3
-    )
+    numbers["blocks"], numbers["block"] = draw(SIZES), 2 * HALF
+    has_blocks = "bits" in signature.where and "block" not in signature.where
+    numbers["K"] = draw(st.integers(1, 2 * HALF * numbers["blocks"])) if has_blocks else 3
     numbers["rows"], numbers["max_sequence"], numbers["1"] = draw(SIZES), 6, 1
     leading = tuple(draw(st.lists(SIZES, max_size=2)))
     experts = draw(SIZES) if signature.repeated else 0
@@ -92,7 +91,7 @@ def calls(draw: Any, operator: Operator) -> tuple[Signature, list[Array | None],
         operands.append(_array(draw, tensor, numbers, leading, experts))
     attributes: dict[str, int | float] = {spec.name: spec.default or 0 for spec in operator.attributes}
     attributes |= {"scale": 0.5} if "scale" in attributes else {}
-    attributes |= dict(signature.where) | ({"block": 2 * HALF} if signature.where.get("bits") == 4 else {})
+    attributes |= dict(signature.where) | ({"block": 2 * HALF} if has_blocks else {})
     return signature, operands, attributes
 
 

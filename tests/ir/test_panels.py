@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partc.ir.panels import BLOCK, LANES, panels, panels_of, panels_shape, rows_of_group, scales_of
-from partc.ir.weight_formats import format_of, quantize, scales
+from partc.ir.weight_formats import by_format, format_of, quantize, scales
 
 Floats = npt.NDArray[np.float32]
-FORMATS = [(4, 32), (4, 64), (4, 128), (4, 256), (8, 0)]
+FORMATS = [(4, 32), (4, 64), (4, 128), (4, 256), (8, 0), (8, 16), (8, 32), (8, 256)]
 
 
 @st.composite
@@ -48,17 +48,32 @@ def weights8(stream: npt.NDArray[np.int32]) -> Floats:
     return data.astype(np.float32) * scale
 
 
-@settings(max_examples=40, deadline=None)
+def weights8_blocks(stream: npt.NDArray[np.int32]) -> Floats:
+    """The matrix in panels of 8 bits in blocks, filled up as they are; one word and one byte after the other."""
+    groups, blocks, words = stream.shape
+    each = (words - 128) // 8
+    found = np.empty((groups * LANES, blocks * BLOCK), np.float32)
+    for group, block, word, byte in np.ndindex(groups, blocks, 8, 4):
+        rows, unit = slice(group * LANES, (group + 1) * LANES), stream[group, block]
+        scale = unit[128:].view(np.float16).reshape(each, LANES)[word * each // 8].astype(np.float32)
+        bytes_ = unit[word * LANES : (word + 1) * LANES].view(np.int8)[byte::4]
+        found[rows, block * BLOCK + word * 4 + byte] = bytes_.astype(np.float32) * scale
+    return found
+
+
+def unpacked(stream: npt.NDArray[np.int32], bits: int, block: int) -> Floats:
+    return by_format(bits, block, int4=weights4, int8=weights8, int8_blocks=weights8_blocks)(stream)
+
+
+@settings(max_examples=60, deadline=None)
 @given(matrices(), st.sampled_from(FORMATS))
 def test_panels_hold_the_quantised_matrix_and_zeros_behind_it(matrix: Floats, how: tuple[int, int]) -> None:
     (rows, columns), (bits, block) = matrix.shape, how
     stream: npt.NDArray[np.int32] = panels(matrix, bits, block)
-    filled = -(-columns // block) * block if bits == 4 else columns
-    assert (stream.dtype, stream.shape) == (np.dtype(np.int32), panels_shape(rows, filled, bits))
-    found = weights4(stream) if bits == 4 else weights8(stream)
-    expected = format_of(bits).dequantize(quantize(matrix, bits, block), scales(matrix, bits, block))[
-        :, :columns
-    ]
+    filled = -(-columns // block) * block if block else columns
+    assert (stream.dtype, stream.shape) == (np.dtype(np.int32), panels_shape(rows, filled, bits, block))
+    found, form = unpacked(stream, bits, block), format_of(bits, block)
+    expected = form.dequantize(quantize(matrix, bits, block), scales(matrix, bits, block))[:, :columns]
     np.testing.assert_array_equal(found[:rows, :columns], expected)
     found[:rows, :columns] = 0
     assert not found.any()
@@ -84,7 +99,7 @@ def test_data_that_others_stored_may_lie_in_any_order(rng: np.random.Generator, 
     """GPTQ has its integers in columns: what is unpacked of them is a view of another order."""
     bits, block = how
     matrix = rng.standard_normal((70, 512), dtype=np.float32)
-    data, scale = format_of(bits).quantize_with_scales(matrix, block)
+    data, scale = format_of(bits, block).quantize_with_scales(matrix, block)
     turned = np.asfortranarray(data), np.asfortranarray(scale)
     assert not turned[0].flags.c_contiguous
     assert panels_of(*turned, bits).tobytes() == panels(matrix, bits, block).tobytes()

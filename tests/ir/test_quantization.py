@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from partc.errors import InternalError
 from partc.ir.operators.quantized import FORMS
-from partc.ir.panels import panels, panels_shape
-from partc.ir.quantization import BITS
-from partc.ir.weight_formats import FORMATS, INT4, INT8, by_bits, format_of, quantize, scales
+from partc.ir.panels import panels
+from partc.ir.weight_formats import FORMATS, INT4, INT8, INT8_BLOCKS, by_format, format_of, quantize, scales
 
 Floats = npt.NDArray[np.float32]
 
@@ -80,6 +79,20 @@ def test_eight_bits_are_off_by_half_a_step_at_most(matrix: Floats) -> None:
     assert (np.abs(INT8.dequantize(data, scale) - matrix) <= (scale * 0.501 + rounded)[:, None]).all()
 
 
+@settings(max_examples=40, deadline=None)
+@given(matrices(), st.sampled_from([16, 32]))
+def test_blocks_of_eight_bits_are_rows_of_their_own(matrix: Floats, block: int) -> None:
+    data, scale = quantize(matrix, 8, block), scales(matrix, 8, block)
+    padded = np.pad(matrix, ((0, 0), (0, data.shape[1] * block - matrix.shape[1])))
+    rows = padded.reshape(-1, block)
+    np.testing.assert_array_equal(data.reshape(-1, block), quantize(rows, 8, 0))
+    np.testing.assert_array_equal(scale.reshape(-1), scales(rows, 8, 0))
+    whole = INT8_BLOCKS.dequantize(data, scale)
+    np.testing.assert_array_equal(
+        whole.reshape(-1, block), INT8.dequantize(quantize(rows, 8, 0), scales(rows, 8, 0))
+    )
+
+
 def test_the_scale_is_the_one_with_the_least_error(rng: np.random.Generator) -> None:
     matrix = rng.standard_normal((64, 256)).astype(np.float32)
     data, scale = quantize(matrix, 4, 32), scales(matrix, 4, 32)
@@ -90,7 +103,7 @@ def test_the_scale_is_the_one_with_the_least_error(rng: np.random.Generator) -> 
     assert error(1) < min(error(0.99), error(1.01))
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0), (8, 32)])
 def test_any_layout_and_any_piece_gives_the_same_bytes(
     rng: np.random.Generator, bits: int, block: int
 ) -> None:
@@ -103,7 +116,7 @@ def test_any_layout_and_any_piece_gives_the_same_bytes(
         parts = [function(matrix[start : start + 33], bits, block) for start in range(0, 700, 33)]
         assert whole.tobytes() == np.concatenate(parts).tobytes()
         assert whole.tobytes() != function(matrix[::-1], bits, block).tobytes()
-    both = format_of(bits).quantize_with_scales(turned, block)
+    both = format_of(bits, block).quantize_with_scales(turned, block)
     assert [found.tobytes() for found in both] == [
         function(matrix, bits, block).tobytes() for function in (quantize, scales)
     ]
@@ -118,7 +131,7 @@ def test_a_block_alone_has_the_scale_that_it_has_among_others(rng: np.random.Gen
 
 
 @pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64])
-@pytest.mark.parametrize(("bits", "block"), [(4, 16), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 16), (8, 0), (8, 16)])
 def test_half_precision_is_quantised_as_its_values(
     rng: np.random.Generator, dtype: npt.DTypeLike, bits: int, block: int
 ) -> None:
@@ -129,7 +142,7 @@ def test_half_precision_is_quantised_as_its_values(
         )
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0), (8, 32)])
 def test_tiny_and_empty_rows_stay_finite(bits: int, block: int) -> None:
     matrix = np.zeros((4, 32), np.float32)
     matrix[1, 3] = 1e-45
@@ -137,10 +150,10 @@ def test_tiny_and_empty_rows_stay_finite(bits: int, block: int) -> None:
     matrix[3] = np.finfo(np.float32).tiny
     scale = scales(matrix, bits, block)
     assert np.isfinite(scale).all()
-    whole = format_of(bits).dequantize(quantize(matrix, bits, block), scale)
+    whole = format_of(bits, block).dequantize(quantize(matrix, bits, block), scale)
     np.testing.assert_array_equal(whole[0], 0)
     np.testing.assert_allclose(whole[2], matrix[2], rtol=1e-3)
-    assert quantize(np.empty((0, 32), np.float32), bits, block).shape == format_of(bits).data_shape(
+    assert quantize(np.empty((0, 32), np.float32), bits, block).shape == format_of(bits, block).data_shape(
         0, 32, block
     )
 
@@ -171,17 +184,19 @@ def _values(packed: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
 
 
 def test_what_differs_between_formats_is_asked_of_all() -> None:
-    """A format without a keyword in `by_bits` would be none; one that is added is missing at every call."""
-    assert {*signature(by_bits).parameters} - {"bits"} == {each.name for each in FORMATS.values()}
-    assert [by_bits(each.bits, int4="int4", int8="int8") for each in FORMATS.values()] == [*BITS]
-    assert [bits for bits, _ in FORMS] == [*FORMATS]
+    """A format without a keyword in `by_format` would be none; one that is added is missing at every call."""
+    assert {*signature(by_format).parameters} - {"bits", "block"} == {*FORMATS}
+    names = {"int4": "int4", "int8": "int8", "int8_blocks": "int8_blocks"}
+    found = [by_format(each.bits, each.block(32), **names) for each in FORMATS.values()]
+    assert found == [*FORMATS]
+    assert [form.where["bits"] for form in FORMS] == [each.bits for each in FORMATS.values()]
 
 
 @pytest.mark.parametrize("act", [
     lambda: quantize(np.ones((2, 32), np.float32), 3, 32), lambda: scales(np.ones((2, 32), np.float32), 3, 32),
-    lambda: by_bits(3, int4=0, int8=0), lambda: panels(np.ones((2, 32), np.float32), 3, 32),
-    lambda: panels_shape(2, 32, 3),
+    lambda: by_format(3, 32, int4=0, int8=0, int8_blocks=0), lambda: format_of(4, 0),
+    lambda: panels(np.ones((2, 32), np.float32), 3, 32),
 ])  # fmt: skip
 def test_no_other_format_is_taken_for_one_of_these(act: Callable[[], object]) -> None:
-    with pytest.raises(InternalError, match="not of 3"):
+    with pytest.raises(InternalError, match=r"and not of [34]"):
         act()

@@ -75,7 +75,11 @@ def test_everything_survives_a_round_trip() -> None:
         ('"a.b"', r'"a\.b"', "not valid JSON"),
         ("sdm 0 -> 1", "sdn 0 -> 1", "expected sdm, rdm"),
         ('"task"', '"tusk"', "unknown key 'tusk'"),
-        ('"task"', '"quantize": {"weights": "int5"}, "task"', "knows none, int4, int8, stored, not 'int5'"),
+        (
+            '"task"',
+            '"quantize": {"weights": "int5"}, "task"',
+            "knows none, int4, int8, int8_blocks, stored, not 'int5'",
+        ),
         ('"task"', '"quantize": {"block": 24}, "task"', "a power of two, not 24"),
         ('"task"', '"quantize": {"block": true}, "task"', "a power of two, not True"),
         ('"task"', '"quantize": "int8", "task"', "a mapping of weights, head, embeddings, block"),

@@ -21,6 +21,7 @@ from tests.passes.interpreter import Checkpoint, run
 
 INT4 = '{"weights": "int4", "head": "int4", "embeddings": "int4", "block": 16}'
 INT8 = '{"weights": "int8", "head": "int8", "embeddings": "int8"}'
+INT8_BLOCKS = INT4.replace("int4", "int8_blocks")
 UP = """
   input %x: f32[rows, 24]
   input %chosen: i64[rows]
@@ -61,12 +62,12 @@ def operators(module: Module) -> list[str]:
 
 
 def rounded(matrix: Array, bits: int, block: int) -> Array:
-    return format_of(bits).dequantize(quantize(matrix, bits, block), scales(matrix, bits, block))[
+    return format_of(bits, block).dequantize(quantize(matrix, bits, block), scales(matrix, bits, block))[
         :, : matrix.shape[1]
     ]
 
 
-@pytest.mark.parametrize(("wanted", "bits", "block"), [(INT4, 4, 16), (INT8, 8, 0)])
+@pytest.mark.parametrize(("wanted", "bits", "block"), [(INT4, 4, 16), (INT8, 8, 0), (INT8_BLOCKS, 8, 16)])
 def test_the_graph_computes_with_the_rounded_experts(
     rng: np.random.Generator, wanted: str, bits: int, block: int
 ) -> None:

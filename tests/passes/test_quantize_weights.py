@@ -24,6 +24,7 @@ HEADER = (
 )
 INT4 = '{"weights": "int4", "head": "int4", "embeddings": "int4", "block": 16}'
 INT8 = '{"weights": "int8", "head": "int8", "embeddings": "int8"}'
+INT8_BLOCKS = INT4.replace("int4", "int8_blocks")
 
 PRODUCTS = """
   input %x: f32[rows, 24]
@@ -83,11 +84,11 @@ class Rounded(Checkpoint):
         matrix = whole.T if leaf.key in self._turned else whole
         how = self._bits, self._block
         stored = quantize(matrix, *how), scales(matrix, *how)
-        found = format_of(self._bits).dequantize(*stored)[:, : matrix.shape[1]]
+        found = format_of(*how).dequantize(*stored)[:, : matrix.shape[1]]
         return found.T if leaf.key in self._turned else found
 
 
-@pytest.mark.parametrize(("text", "bits", "block"), [(INT4, 4, 16), (INT8, 8, 0)])
+@pytest.mark.parametrize(("text", "bits", "block"), [(INT4, 4, 16), (INT8, 8, 0), (INT8_BLOCKS, 8, 16)])
 @pytest.mark.parametrize(("lines", "turned"), [(PRODUCTS, ("a", "c")), (TIED, ())])
 def test_the_graph_computes_with_the_rounded_weights(
     rng: np.random.Generator, lines: str, turned: tuple[str, ...], text: str, bits: int, block: int

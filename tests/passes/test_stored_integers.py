@@ -11,6 +11,7 @@ import pytest
 
 from partc.bundle.streaming import stream_weights
 from partc.errors import ModelError
+from partc.ir.encodings.blocks import BLOCK_FORMATS
 from partc.ir.graph import Module, Weight
 from partc.ir.panels import panels_shape
 from partc.ir.stored_integers import has_stored_integers
@@ -23,26 +24,45 @@ from passes.shards.slices import slices
 from tests.passes.interpreter import run
 
 ROWS, COLUMNS, BLOCK = 24, 512, 32
+GGUF = {
+    "Q5_0": False, "Q5_1": True, "Q8_0": False, "Q2_K": True, "Q3_K": False, "Q5_K": True, "Q6_K": False,
+    "IQ4_NL": False, "IQ4_XS": False, "TQ1_0": False, "TQ2_0": False, "MXFP4": False, "NVFP4": False,
+}  # fmt: skip
+"""Formats of blocks of more or fewer than 4 bits, and of codebooks; whether products have offsets."""
+SCALES_AT = {"q4_1": (0, 2), "q4_k": (0, 2), "q5_1": (0, 2), "q5_k": (0, 2), "q2_k": (80, 82), "q3_k": (108,),
+             "q6_k": (208,), "tq1_0": (52,), "tq2_0": (64,), "mxfp4": (), "nvfp4": ()}  # fmt: skip
+"""Where numbers of float16 stand in a block; at its beginning where nothing is said."""
 WORDS = '"m"#"words" |> bits(4) |> cast(i16)'
 SHIFTED = f"{WORDS} |> add(-8)"
 FIELDS = '"m"#"awq" |> bits(4) |> order(0,4,1,5,2,6,3,7) |> cast(i16) |> transpose(1, 0)'
 SCALES, ZEROS = '"m"#"scales"', '"m"#"zeros" |> cast(i16)'
+WORDS8 = '"m"#"words8" |> bits(8) |> cast(i16)'
+WORDS3 = '"m"#"words3" |> bits(3) |> cast(i16)'
+ZEROS8 = '"m"#"zeros8" |> cast(i16)'
 KEPT = {
     "symmetric": (f"scaled({BLOCK}, {SHIFTED}, {SCALES})", False),
     "another zero": (f"scaled({BLOCK}, {WORDS} |> add(-7), {SCALES})", True),
     "zero points": (f"scaled({BLOCK}, {WORDS}, {SCALES}, {ZEROS})", True),
     "awq": (f"scaled({BLOCK}, {FIELDS}, {SCALES}, {ZEROS})", True),
+    "three bits": (f"scaled({BLOCK}, {WORDS3} |> add(-4), {SCALES})", False),
+    "three bits and zero points": (f"scaled({BLOCK}, {WORDS3}, {SCALES}, {ZEROS})", True),
+    "eight bits": (f"scaled({BLOCK}, {WORDS8} |> add(-128), {SCALES})", False),
+    "eight bits, another zero": (f"scaled({BLOCK}, {WORDS8} |> add(-127), {SCALES})", True),
+    "eight bits and zero points": (f"scaled({BLOCK}, {WORDS8}, {SCALES}, {ZEROS8})", True),
+    "signed bytes": (f'scaled({BLOCK}, "m"#"signed" |> cast(i8), {SCALES})', False),
+    "signed bytes and zero points": (f'scaled({BLOCK}, "m"#"signed" |> cast(i8), {SCALES}, {ZEROS8})', True),
     "q4_0": ('"m"#"q4_0" |> decode(Q4_0)', False),
     "q4_1": ('"m"#"q4_1" |> decode(Q4_1)', True),
     "q4_k": ('"m"#"q4_k" |> decode(Q4_K)', True),
+    **{name.lower(): (f'"m"#"{name.lower()}" |> decode({name})', minima) for name, minima in GGUF.items()},
     "in half precision and back": (f"scaled({BLOCK}, {SHIFTED}, {SCALES}) |> cast(f16) |> cast(f32)", False),
 }
 """Source of a matrix, and whether its products have offsets."""
+EIGHT = [name for name in KEPT if name.startswith(("three", "eight", "signed"))]
 FLOATS = {
-    "another width": f'scaled({BLOCK}, "m"#"words8" |> bits(8) |> cast(i16) |> add(-128), {SCALES})',
     "permuted inputs": f'scaled(1, {SHIFTED}, take(1, {SCALES}, "m"#"index"))',
     "a scale a row": f'scaled(0, {SHIFTED}, "m"#"row_scales")',
-    "eight bits": '"m"#"q8_0" |> decode(Q8_0)',
+    "floats of eight bits": f'scaled({BLOCK}, "m"#"signed" |> float8(e4m3), {SCALES})',
 }
 
 
@@ -52,22 +72,22 @@ class Stored:
     def __init__(self) -> None:
         rng = np.random.default_rng(1)
         blocks = COLUMNS // BLOCK
-        sizes = {
-            "q4_0": (blocks, 18),
-            "q4_1": (blocks, 20),
-            "q8_0": (blocks, 34),
-            "q4_k": (COLUMNS // 256, 144),
-        }
         of_blocks: dict[str, Array] = {}
-        for name, size in sizes.items():
-            each = rng.integers(0, 256, (ROWS, *size), dtype=np.uint8)
-            for place in (0, 2) if name in ("q4_1", "q4_k") else (0,):
-                scale = (rng.random((ROWS, size[0], 1)) * (0.002 if name == "q4_k" else 0.1)).astype("<f2")
+        for form in BLOCK_FORMATS.values():
+            name, count = form.name.lower(), COLUMNS // form.weights
+            each = rng.integers(0, 256, (ROWS, count, form.bytes), dtype=np.uint8)
+            for place in SCALES_AT.get(name, (0,)):
+                scale = (rng.random((ROWS, count, 1)) * (0.002 if "_k" in name else 0.1)).astype("<f2")
                 each[..., place : place + 2] = scale.view(np.uint8)
+            if name == "mxfp4":
+                each[..., 0] = rng.integers(110, 130, each.shape[:-1])
             of_blocks[name] = each.reshape(ROWS, -1)
         self.tensors: Mapping[str, Array] = {
             "words": rng.integers(-(2**31), 2**31, (ROWS, COLUMNS // 8)).astype(np.int32),
             "words8": rng.integers(-(2**31), 2**31, (ROWS, COLUMNS // 4)).astype(np.int32),
+            "words3": rng.integers(-(2**31), 2**31, (ROWS, COLUMNS * 3 // 32)).astype(np.int32),
+            "signed": rng.integers(-128, 128, (ROWS, COLUMNS)).astype(np.int8),
+            "zeros8": rng.integers(0, 100, (ROWS, blocks)).astype(np.uint8),
             "awq": rng.integers(-(2**31), 2**31, (COLUMNS, ROWS // 8)).astype(np.int32),
             "scales": (rng.random((ROWS, blocks)) * 0.1).astype(np.float16),
             "row_scales": (rng.random((ROWS, 1)) * 0.1).astype(np.float16),
@@ -114,16 +134,17 @@ def test_integers_that_are_kept_are_the_same_matrix(name: str, turned: bool) -> 
     (node,) = (node for node in kept.graph.nodes if node.op == "partc.QuantizedMatMul")
     assert len(node.inputs) == 3 + has_offsets
     exact = _outputs(plain)
-    # Half precision rounds the floats, and int4 the scales of Q4_K: by 1 in 2,048.
-    tolerance = 2e-3 if name in ("q4_k", "in half precision and back") else 2e-6
+    # Half precision rounds the floats, and formats the scales of K-quants and IQ4_XS: by 1 in 2,048.
+    is_rounded = name.endswith("_k") or name in ("iq4_xs", "in half precision and back")
+    tolerance = 2e-3 if is_rounded else 2e-6
     np.testing.assert_allclose(_outputs(kept), exact, rtol=1e-4, atol=tolerance * float(np.abs(exact).max()))
 
 
 @pytest.mark.parametrize("name", FLOATS)
-def test_what_int4_does_not_hold_stays_floats(name: str) -> None:
+def test_what_no_format_holds_stays_floats(name: str) -> None:
     module = _module(FLOATS[name])
     assert not has_stored_integers(module.graph)
-    with pytest.raises(ModelError, match="keeps integers of 4 bits"):
+    with pytest.raises(ModelError, match="keeps integers, and no matrix"):
         QuantizeWeights().apply(module, Context())
 
 
@@ -145,7 +166,10 @@ def test_a_scale_that_float16_lacks_is_refused_in_panels_too() -> None:
     assert data.source is not None
     assert factors.source is not None
     panels = Weight(
-        "p", "i32", panels_shape(ROWS, COLUMNS, 4), source=Join("panels", 4, (data.source, factors.source))
+        "p",
+        "i32",
+        panels_shape(ROWS, COLUMNS, 4, BLOCK),
+        source=Join("panels", 4, (data.source, factors.source)),
     )
     for weight in (factors, panels):
         with pytest.raises(ModelError, match="cannot be quantised"):
@@ -153,20 +177,19 @@ def test_a_scale_that_float16_lacks_is_refused_in_panels_too() -> None:
 
 
 def test_what_is_not_stored_gets_the_other_precision() -> None:
-    module = _module(FLOATS["eight bits"])
+    module = _module(FLOATS["a scale a row"])
     assert module.info.quantize is not None
     module.info = replace(module.info, quantize=replace(module.info.quantize, otherwise="int8"))
     (node,) = (node for node in _quantised(module).graph.nodes if node.op == "partc.QuantizedMatMul")
     assert node.attributes["bits"] == 8
 
 
-@pytest.mark.parametrize("name", ["symmetric", "zero points", "awq", "q4_0", "q4_1", "q4_k"])
 @pytest.mark.parametrize(
-    ("axis", "indices"), [(0, (1, 2, 5, 23)), (1, tuple(range(8, 16))), (1, tuple(range(16)))]
+    "name",
+    ["symmetric", "zero points", "awq", "q4_0", "q4_1", "q4_k", *(name.lower() for name in GGUF), *EIGHT],
 )
-def test_shares_of_devices_are_parts_of_the_same_integers(
-    name: str, axis: int, indices: tuple[int, ...]
-) -> None:
+@pytest.mark.parametrize("axis", [0, 1])
+def test_shares_of_devices_are_parts_of_the_same_integers(name: str, axis: int) -> None:
     kept = _quantised(_module(KEPT[name][0]))
     (node,) = (node for node in kept.graph.nodes if node.op == "partc.QuantizedMatMul")
     for weight in node.inputs[1:]:
@@ -174,5 +197,9 @@ def test_shares_of_devices_are_parts_of_the_same_integers(
         assert weight.source is not None
         source = weight.source
         whole = materialize(source, Stored().read)
-        part = materialize(slices(source, axis, indices), Stored().read)
-        assert np.array_equal(part, np.take(whole, indices, axis))
+        half = len(whole[0]) // 2  # whole blocks of GGUF
+        for indices in (
+            [(1, 2, 5, 23)] if axis == 0 else [range(half), range(half, 2 * half), range(2 * half)]
+        ):
+            part = materialize(slices(source, axis, indices), Stored().read)
+            assert np.array_equal(part, np.take(whole, indices, axis))

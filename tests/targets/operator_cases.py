@@ -228,7 +228,7 @@ def _over_quantized_cache(found: Cases, rule: Mapping[str, float], more: str) ->
     found.result(kind, call, "rows")
 
 
-FORMS = ((4, 16), (4, 32), (4, 64), (4, 128), (8, 0))
+FORMS = ((4, 16), (4, 32), (4, 64), (4, 128), (8, 0), (8, 16), (8, 32), (8, 64))
 """Bits and block."""
 
 
@@ -236,8 +236,8 @@ def _stored(found: Cases, key: str, rows: int, columns: int, bits: int, block: i
     """Data and scales of a matrix, as operands."""
     found.weights.setdefault(key, _draw(key, rows, columns))
     kinds = {
-        "quantize": f"{'u8' if bits == 4 else 'i8'}{list(format_of(bits).data_shape(rows, columns, block))}",
-        "scales": f"f32{list(format_of(bits).scales_shape(rows, columns, block))}",
+        "quantize": f"{'u8' if bits == 4 else 'i8'}{list(format_of(bits, block).data_shape(rows, columns, block))}",
+        "scales": f"f32{list(format_of(bits, block).scales_shape(rows, columns, block))}",
     }
     for step, kind in kinds.items():
         found.add(
@@ -258,8 +258,8 @@ def _quantized_matmul() -> Cases:
             weights = _stored(found, f"m{columns}", 24, columns, bits, block)
             call = f"partc.QuantizedMatMul({x}, {weights}) {_attributes({'bits': bits, 'block': block})}"
             found.result("f32[batch, sequence, 24]", call, "all")
-            if bits == 4 and columns % block == 0:
-                key = f"o{block}"
+            if block and columns % block == 0:
+                key = f"o{bits}.{block}"
                 shape = 24, columns // block
                 found.weights.setdefault(key, _draw(key, *shape))
                 found.add(f'weight %{key} = f32{list(shape)} from "m.safetensors"#"{key}"')

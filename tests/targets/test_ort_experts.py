@@ -37,8 +37,8 @@ def session(
               folder / "m.safetensors")  # fmt: skip
     rows, columns = experts.shape[1:]
     shape, scale = (
-        format_of(bits).data_shape(rows, columns, block),
-        format_of(bits).scales_shape(rows, columns, block),
+        format_of(bits, block).data_shape(rows, columns, block),
+        format_of(bits, block).scales_shape(rows, columns, block),
     )
     cast = "" if dtype == "f32" else f" |> cast({dtype})"
     lines = [f"input %v0: {dtype}[n, {columns}]", "input %chosen: i64[n]"]
@@ -59,7 +59,9 @@ def session(
 def product(x: Array, chosen: Array, experts: Array, bits: int, block: int) -> Array:
     columns = experts.shape[2]
     small = [
-        format_of(bits).dequantize(quantize(matrix, bits, block), scales(matrix, bits, block))[:, :columns]
+        format_of(bits, block).dequantize(quantize(matrix, bits, block), scales(matrix, bits, block))[
+            :, :columns
+        ]
         for matrix in experts
     ]
     return np.stack([small[index] @ row for row, index in zip(x.astype(np.float32), chosen, strict=True)])
@@ -69,7 +71,7 @@ def error(found: Array, expected: Array) -> float:
     return float(np.abs(found - expected).max() / np.abs(expected).max())
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (4, 128), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (4, 128), (8, 0), (8, 32)])
 @pytest.mark.parametrize("columns", [16, 64, 100])
 def test_experts(tmp_path: Path, rng: np.random.Generator, bits: int, block: int, columns: int) -> None:
     experts = rng.standard_normal((4, ROWS, columns)).astype(np.float32)
@@ -82,7 +84,7 @@ def test_experts(tmp_path: Path, rng: np.random.Generator, bits: int, block: int
         assert error(found, wrong) > 0.1
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0), (8, 32)])
 def test_accuracy_level_1_is_float32(tmp_path: Path, rng: np.random.Generator, bits: int, block: int) -> None:
     experts = rng.standard_normal((4, ROWS, 64)).astype(np.float32)
     run = session(experts, tmp_path, bits, block, EXACT)
@@ -92,7 +94,7 @@ def test_accuracy_level_1_is_float32(tmp_path: Path, rng: np.random.Generator, b
         np.testing.assert_allclose(run.run(v0=x, chosen=chosen)["v1"], expected, atol=1e-3)
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0), (8, 32)])
 def test_a_row_does_not_depend_on_its_neighbours(
     tmp_path: Path, rng: np.random.Generator, bits: int, block: int
 ) -> None:
@@ -107,7 +109,7 @@ def test_a_row_does_not_depend_on_its_neighbours(
         np.testing.assert_allclose(whole[[row]], alone, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), (8, 0), (8, 32)])
 def test_float16(tmp_path: Path, rng: np.random.Generator, bits: int, block: int) -> None:
     experts = rng.standard_normal((3, ROWS, 64)).astype(np.float16)
     run = session(experts, tmp_path, bits, block, OrtTarget(), "f16")

@@ -29,7 +29,7 @@ def leaf(key: str, bits: int, block: int, shape: str, step: str) -> str:
 
 def product(rows: int, columns: int, bits: int, block: int) -> str:
     blocks = -(-columns // block) if block else 0
-    data = f"{rows}, {blocks}, {block // 2}" if block else f"{rows}, {columns}"
+    data = ", ".join(map(str, format_of(bits, block).data_shape(rows, columns, block)))
     scale = f"{rows}, {blocks}" if block else f"{rows}"
     return f"""
     input %x: f32[batch, sequence, {columns}]
@@ -50,12 +50,12 @@ def session(lines: str, folder: Path, weight: Array, target: OrtTarget = OrtTarg
 
 
 def rounded(weight: Array, bits: int, block: int) -> Array:
-    return format_of(bits).dequantize(quantize(weight, bits, block), scales(weight, bits, block))[
+    return format_of(bits, block).dequantize(quantize(weight, bits, block), scales(weight, bits, block))[
         :, : weight.shape[1]
     ]
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (4, 128), (4, 256), INT8])
+@pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (4, 128), (4, 256), INT8, (8, 16), (8, 32)])
 @pytest.mark.parametrize("columns", [16, 64, 100, 300])
 def test_products(tmp_path: Path, rng: np.random.Generator, bits: int, block: int, columns: int) -> None:
     weight = rng.standard_normal((40, columns)).astype(np.float32)
@@ -74,7 +74,7 @@ def test_accuracy_level_1_is_float32(tmp_path: Path, rng: np.random.Generator) -
     np.testing.assert_allclose(run.run(x=x)["y"], x @ rounded(weight, 4, 32).T, atol=1e-4)
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 32), INT8])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), INT8, (8, 32)])
 def test_a_row_does_not_depend_on_its_neighbours(
     tmp_path: Path, rng: np.random.Generator, bits: int, block: int
 ) -> None:
@@ -92,7 +92,7 @@ def test_a_row_does_not_depend_on_its_neighbours(
     assert np.abs(whole - expected)[0, 2:].max() / np.abs(expected[0, 2:]).max() < TOLERANCE[bits]
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 32), INT8])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), INT8, (8, 32)])
 def test_float16(tmp_path: Path, rng: np.random.Generator, bits: int, block: int) -> None:
     weight = rng.standard_normal((40, 64)).astype(np.float16)
     lines = (
@@ -173,7 +173,7 @@ def test_unknown_int8_products() -> None:
 
 def table(rows: int, columns: int, bits: int, block: int) -> str:
     stored = -(-columns // block) * block if block else columns
-    data = f"{rows}, {stored // block}, {block // 2}" if block else f"{rows}, {columns}"
+    data = ", ".join(map(str, format_of(bits, block).data_shape(rows, columns, block)))
     scale = f"{rows}, {stored // block}" if block else f"{rows}"
     return f"""
     input %tokens: i64[batch, sequence]
@@ -183,7 +183,7 @@ def table(rows: int, columns: int, bits: int, block: int) -> str:
     output %y"""
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (4, 256), (8, 0)])
+@pytest.mark.parametrize(("bits", "block"), [(4, 16), (4, 32), (4, 256), (8, 0), (8, 16), (8, 32)])
 @pytest.mark.parametrize("columns", [16, 64, 100])
 def test_tables(tmp_path: Path, rng: np.random.Generator, bits: int, block: int, columns: int) -> None:
     weight = rng.standard_normal((50, columns)).astype(np.float32)
@@ -194,7 +194,7 @@ def test_tables(tmp_path: Path, rng: np.random.Generator, bits: int, block: int,
     assert not found[..., columns:].any()
 
 
-@pytest.mark.parametrize(("bits", "block"), [(4, 32), INT8])
+@pytest.mark.parametrize(("bits", "block"), [(4, 32), INT8, (8, 32)])
 def test_a_tied_head_is_stored_once(tmp_path: Path, rng: np.random.Generator, bits: int, block: int) -> None:
     """A table and the head that shares its data: one copy in the file, and both are right."""
     weight = rng.standard_normal((64, 32)).astype(np.float32)

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from partc.format.dtypes import Array
-from partc.ir.panels import panels
+from partc.ir.panels import panels, panels_of
 from partc.ir.weight_formats import format_of, quantize, scales
 from partc.runtime.processor import architecture
 from tests.targets.aarch64 import COMPILER, EMULATOR
@@ -35,6 +35,7 @@ from targets.tvm.kernels.quantized_experts import experts_of_rows  # noqa: E402
 from targets.tvm.kernels.quantized_gather import rows_of_panels  # noqa: E402
 from targets.tvm.kernels.quantized_tiles import Format  # noqa: E402
 from targets.tvm.machine import Machine, features_of_host, machine_of  # noqa: E402
+from targets.tvm.quantized import sums_of  # noqa: E402
 from tests.targets.emulated_kernels import call_emulated  # noqa: E402
 
 FEATURES: dict[str, tuple[str, ...]] = {
@@ -67,7 +68,7 @@ def marks(isa: InstructionSet) -> list[pytest.MarkDecorator]:
 
 
 SETS = [pytest.param(isa, id=isa.name, marks=marks(isa)) for isa in INSTRUCTION_SETS]
-FORMATS = st.sampled_from([(4, 32), (4, 64), (4, 128), (8, 0)])
+FORMATS = st.sampled_from([(4, 32), (4, 64), (4, 128), (8, 0), (8, 16), (8, 32), (8, 64)])
 How = tuple[int, int]
 """Bits and block of a format."""
 many = settings(
@@ -91,23 +92,23 @@ def call(isa: InstructionSet, function: Any, *arrays: Array) -> list[Array]:
 
 
 def depth_of(columns: int, how: How) -> int:
-    bits, block = how
-    return columns if bits == 8 else -(-columns // block) * block
+    _, block = how
+    return -(-columns // block) * block if block else columns
 
 
 def quantized_rows(isa: InstructionSet, x: Array, how: How) -> Array:
     """Activations as the kernel makes them."""
     (rows, columns), depth = x.shape, depth_of(x.shape[1], how)
-    blank = np.full(Format(isa, how[0], rows, depth, 1).x_type[0], 77, np.int32)
-    if how[0] == 4:
-        return call(isa, quantize_blocks(rows, columns, depth), x, blank)[-1]
+    blank = np.full(Format(isa, *how, rows, depth, 1).x_type[0], 77, np.int32)
+    if sums := sums_of(*how):
+        return call(isa, quantize_blocks(rows, columns, depth, sums), x, blank)[-1]
     return call(isa, quantize_whole(rows, columns, isa.unsigned), x, blank)[-1]
 
 
-def rounded(x: Array, bits: int) -> Array:
+def rounded(x: Array, block: int) -> Array:
     """Activations in float64 as they are after they were bytes."""
     rows, columns = x.shape
-    width = 32 if bits == 4 else columns
+    width = 32 if block else columns
     blocks = np.pad(x, ((0, 0), (0, -columns % width))).reshape(rows, -1, width)
     largest = np.abs(blocks).max(2, keepdims=True)
     with np.errstate(divide="ignore"):
@@ -119,8 +120,8 @@ def rounded(x: Array, bits: int) -> Array:
 
 def expected(x: Array, weight: Array, how: How) -> Array:
     """What a product of bytes is, in float64."""
-    stored = format_of(how[0]).dequantize(quantize(weight, *how), scales(weight, *how))[:, : weight.shape[1]]
-    found: Array = rounded(x, how[0]) @ stored.astype(np.float64).T
+    stored = format_of(*how).dequantize(quantize(weight, *how), scales(weight, *how))[:, : weight.shape[1]]
+    found: Array = rounded(x, how[1]) @ stored.astype(np.float64).T
     return found
 
 
@@ -131,7 +132,7 @@ def close(found: Array, right: Array) -> None:
 def check_product(isa: InstructionSet, how: How, rows: int, columns: int, width: int) -> None:
     x, weight = numbers(rows, columns), numbers(width, columns, seed=1)
     x[rows // 2] = 0  # a row of nothing has no scale
-    f = Format(isa, how[0], rows, depth_of(columns, how), width)
+    f = Format(isa, *how, rows, depth_of(columns, how), width)
     blank = np.full((rows, width), GARBAGE, np.float32)
     found = call(isa, quantized_product(f), quantized_rows(isa, x, how), panels(weight, *how), blank)[-1]
     close(found, expected(x, weight, how))
@@ -141,7 +142,7 @@ def check_product(isa: InstructionSet, how: How, rows: int, columns: int, width:
 def check_sum(isa: InstructionSet, how: How, rows: int, width: int, is_bias: bool) -> None:
     x, weight = numbers(rows, 70), numbers(width, 70, seed=1)
     added = numbers(1 if is_bias else rows, width, seed=2)
-    f = Format(isa, how[0], rows, depth_of(70, how), width)
+    f = Format(isa, *how, rows, depth_of(70, how), width)
     operands = quantized_rows(isa, x, how), panels(weight, *how), added
     blank = np.full((rows, width), GARBAGE, np.float32)
     found = call(isa, quantized_product_added(f, len(added)), *operands, blank)[-1]
@@ -150,7 +151,7 @@ def check_sum(isa: InstructionSet, how: How, rows: int, width: int, is_bias: boo
 
 def check_gate(isa: InstructionSet, how: How, rows: int, width: int) -> None:
     x, gate, up = numbers(rows, 70), numbers(width, 70, seed=1), numbers(width, 70, seed=2)
-    f = Format(isa, how[0], rows, depth_of(70, how), width)
+    f = Format(isa, *how, rows, depth_of(70, how), width)
     operands = quantized_rows(isa, x, how), panels(gate, *how), panels(up, *how)
     blank = np.full((rows, width), GARBAGE, np.float32)
     found = call(isa, quantized_product_gated(f, "swish"), *operands, blank)[-1]
@@ -160,7 +161,7 @@ def check_gate(isa: InstructionSet, how: How, rows: int, width: int) -> None:
 
 def check_products(isa: InstructionSet, how: How, rows: int, widths: list[int]) -> None:
     x, weights = numbers(rows, 70), [numbers(width, 70, seed=width) for width in widths]
-    formats = [Format(isa, how[0], rows, depth_of(70, how), width) for width in widths]
+    formats = [Format(isa, *how, rows, depth_of(70, how), width) for width in widths]
     operands = quantized_rows(isa, x, how), *(panels(weight, *how) for weight in weights)
     blanks = [np.full((rows, width), GARBAGE, np.float32) for width in widths]
     found = call(isa, quantized_products(*formats), *operands, *blanks)[-len(widths) :]
@@ -171,7 +172,7 @@ def check_products(isa: InstructionSet, how: How, rows: int, widths: list[int]) 
 def check_experts(isa: InstructionSet, how: How, rows: int, experts: int, width: int, seed: int) -> None:
     x, weights = numbers(rows, 70), [numbers(width, 70, seed=expert + 1) for expert in range(experts)]
     chosen = np.random.default_rng(seed).integers(0, experts, rows)
-    f = Format(isa, how[0], rows, depth_of(70, how), width)
+    f = Format(isa, *how, rows, depth_of(70, how), width)
     stacked = np.stack([panels(weight, *how) for weight in weights])
     blank = np.full((rows, width), GARBAGE, np.float32)
     operands = quantized_rows(isa, x, how), chosen, stacked
@@ -196,7 +197,13 @@ KERNELS = {
     "product": Kernel(
         check_product,
         (FORMATS, st.integers(1, 40), st.integers(1, 330), st.integers(1, 150)),
-        [((4, 64), 7, 150, 37), ((4, 32), 27, 70, 100), ((8, 0), 15, 70, 100)],
+        [
+            ((4, 64), 7, 150, 37),
+            ((4, 32), 27, 70, 100),
+            ((8, 0), 15, 70, 100),
+            ((8, 16), 1, 70, 40),
+            ((8, 32), 23, 70, 100),
+        ],
     ),
     "product with a sum": Kernel(
         check_sum,
@@ -206,17 +213,17 @@ KERNELS = {
     "gated product": Kernel(
         check_gate,
         (FORMATS, st.integers(1, 9), st.integers(1, 150)),
-        [((4, 128), 1, 100), ((4, 64), 26, 70), ((8, 0), 9, 21)],
+        [((4, 128), 1, 100), ((4, 64), 26, 70), ((8, 0), 9, 21), ((8, 16), 22, 70)],
     ),
     "products of one operand": Kernel(
         check_products,
         (FORMATS, st.integers(1, 9), st.lists(st.integers(1, 150), min_size=2, max_size=3)),
-        [((4, 32), 6, [40, 7, 100]), ((4, 32), 22, [40, 90]), ((8, 0), 1, [64, 90])],
+        [((4, 32), 6, [40, 7, 100]), ((4, 32), 22, [40, 90]), ((8, 0), 1, [64, 90]), ((8, 32), 2, [64, 90])],
     ),
     "experts": Kernel(
         check_experts,
         (FORMATS, st.integers(1, 40), st.integers(1, 6), st.integers(1, 100), st.integers(0, 99)),
-        [((4, 64), 30, 5, 50, 1), ((4, 32), 50, 2, 50, 1), ((8, 0), 3, 2, 90, 2)],
+        [((4, 64), 30, 5, 50, 1), ((4, 32), 50, 2, 50, 1), ((8, 0), 3, 2, 90, 2), ((8, 16), 30, 2, 90, 2)],
     ),
 }
 
@@ -271,7 +278,7 @@ def test_sums_of_gate_and_product_are_small_enough_for_the_stack(isa: Instructio
 
     Of few rows they lie in memory anyway: a panel after the other adds to them.
     """
-    kernel = quantized_product_gated(Format(isa, 4, 64, 64, 64), "swish")
+    kernel = quantized_product_gated(Format(isa, 4, 32, 64, 64, 64), "swish")
     sums = re.findall(r"alloc_buffer\(\((\d+), (\d+), 16\)\)", kernel.script())
     assert len(sums) == 2
     assert all(4 * int(rows) * int(panels) * 16 < 1024 for rows, panels in sums)
@@ -284,15 +291,14 @@ def test_rows_of_a_table(how: How, rows: int, columns: int, data: st.DataObject)
     table, width = numbers(rows, columns), depth_of(columns, how)
     places = np.array(data.draw(st.lists(st.integers(0, rows - 1), min_size=1, max_size=5)), np.int64)
     stream = panels(table, *how)
-    kernel = rows_of_panels(how[0], len(places), rows, width, stream.shape)
+    kernel = rows_of_panels(*how, len(places), rows, width, stream.shape)
     found = call(isa, kernel, stream, places, np.full((len(places), width), GARBAGE, np.float32))[-1]
-    whole = format_of(how[0]).dequantize(quantize(table, *how), scales(table, *how))
+    whole = format_of(*how).dequantize(quantize(table, *how), scales(table, *how))
     np.testing.assert_array_equal(found, whole[places, :width])
 
 
-@pytest.mark.parametrize("bits", [4, 8])
-def test_a_prompt_in_pieces_gives_the_same_bits_on_every_instruction_set(bits: int) -> None:
-    how = (bits, 32 if bits == 4 else 0)
+@pytest.mark.parametrize("how", [(4, 32), (8, 0), (8, 16), (8, 32)])
+def test_a_prompt_in_pieces_gives_the_same_bits_on_every_instruction_set(how: How) -> None:
     x, weight = numbers(27, 200), numbers(100, 200, seed=1)
     found = []
     for isa in INSTRUCTION_SETS:
@@ -300,13 +306,27 @@ def test_a_prompt_in_pieces_gives_the_same_bits_on_every_instruction_set(bits: i
             continue
         for begin, end in ((0, 27), (0, 1), (1, 4), (4, 17)):
             part = x[begin:end]
-            f = Format(isa, bits, len(part), depth_of(200, how), 100)
+            f = Format(isa, *how, len(part), depth_of(200, how), 100)
             blank = np.full((len(part), 100), GARBAGE, np.float32)
             operands = quantized_rows(isa, part, how), panels(weight, *how)
             found.append((begin, end, call(isa, quantized_product(f), *operands, blank)[-1]))
     whole = found[0][2]
     for begin, end, piece in found:
         assert piece.tobytes() == whole[begin:end].tobytes()
+
+
+@pytest.mark.parametrize("isa", SETS)
+@pytest.mark.parametrize("how", [(8, 16), (8, 32)])
+def test_the_largest_bytes_of_others_are_multiplied_exactly(isa: InstructionSet, how: How) -> None:
+    """Checkpoints may have -128, which partc itself never writes: its magnitude is no byte with a sign."""
+    data = np.full((20, 64 // how[1], how[1]), -128, np.int8)
+    data[1::3], data[2::3] = 127, np.tile(np.array([-128, 127], np.int8), how[1] // 2)
+    x = np.ones((2, 64), np.float32) * [[127], [-127]]
+    blank = np.full((2, 20), GARBAGE, np.float32)
+    stream = panels_of(data, np.ones(data.shape[:2], np.float32), 8)
+    q = quantized_rows(isa, x.astype(np.float32), how)
+    found = call(isa, quantized_product(Format(isa, *how, 2, 64, 20)), q, stream, blank)[-1]
+    np.testing.assert_allclose(found, x @ data.reshape(20, 64).T.astype(np.float64), rtol=1e-6)
 
 
 def test_no_instruction_is_used_that_a_processor_may_lack() -> None:
@@ -323,13 +343,13 @@ def test_no_instruction_is_used_that_a_processor_may_lack() -> None:
 
 @pytest.mark.in_turns(3)
 @pytest.mark.parametrize("isa", SETS)
-@pytest.mark.parametrize("how", [(4, 32), (8, 0)])
+@pytest.mark.parametrize("how", [(4, 32), (8, 0), (8, 16)])
 @pytest.mark.parametrize("rows", [1, 2])
 def test_asking_for_weights_ahead_changes_no_number(isa: InstructionSet, how: How, rows: int) -> None:
     x, weight = numbers(rows, 200), numbers(100, 200, seed=1)
     q, w = quantized_rows(isa, x, how), panels(weight, *how)
     blank = np.full((rows, 100), GARBAGE, np.float32)
-    plain, ahead = (Format(replace(isa, asks_ahead=asks), how[0], rows, 200, 100) for asks in (False, True))
+    plain, ahead = (Format(replace(isa, asks_ahead=asks), *how, rows, 200, 100) for asks in (False, True))
     expected, found = (call(isa, quantized_product(f), q, w, blank)[-1] for f in (plain, ahead))
     np.testing.assert_array_equal(found, expected)
     assert "llvm.prefetch" in quantized_product(ahead).script()
@@ -373,11 +393,11 @@ def inner_loops(listing: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("isa", ARM, ids=[isa.name for isa in ARM])
-@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("how", [(4, 32), (8, 0), (8, 32)])
 @pytest.mark.parametrize("rows", [1, 2, 16])
-def test_inner_loops_on_aarch64_keep_to_the_registers(isa: InstructionSet, bits: int, rows: int) -> None:
+def test_inner_loops_on_aarch64_keep_to_the_registers(isa: InstructionSet, how: How, rows: int) -> None:
     """Nothing is spilled, words of activations cost no instruction each, and weights no more than their unpacking."""
-    kernel = quantized_product(Format(isa, bits, rows, 256, 256)).with_attr("global_symbol", "main")
+    kernel = quantized_product(Format(isa, *how, rows, 256, 256)).with_attr("global_symbol", "main")
     built = tvm.compile(tvm.IRModule({"main": kernel}), target=machine(isa).target())
     (loop,) = inner_loops(built.mod.inspect_source("s"))
     assert not [line for line in loop if "[sp" in line]
@@ -387,4 +407,4 @@ def test_inner_loops_on_aarch64_keep_to_the_registers(isa: InstructionSet, bits:
     assert names.count("ext") == 0
     if isa.name == "neon-dotprod":
         assert names.count("dup") + names.count("ld1r") <= 2 * rows
-        assert len(names) <= (0.26 if bits == 4 and rows == 1 else 0.2) * products
+        assert len(names) <= (0.26 if how[1] and rows == 1 else 0.2) * products

@@ -82,8 +82,11 @@ def plain_weight(parts: Parts) -> SymbolicTensor:
     block, scale = spread_scale(parts, "weight_scale", rows, columns)
     zeros: WeightExpr | None = None
     if "weight_zero_point" in parts:
-        _, zeros = spread_scale(parts, "weight_zero_point", rows, columns)
-    return scaled((rows, columns), block, parts.expr("weight"), scale, zeros)
+        zeros = Step("cast", ("i16",), spread_scale(parts, "weight_zero_point", rows, columns)[1])
+    data = parts.expr("weight")
+    if parts.tensor("weight").dtype == "i8":
+        data = Step("cast", ("i8",), data)  # so that they are known to be integers
+    return scaled((rows, columns), block, data, scale, zeros)
 
 
 def _bits(parts: Parts, columns: int, words: int) -> int:

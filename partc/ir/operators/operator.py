@@ -233,13 +233,14 @@ class Operator:
     """The results in numpy, for all operands of the signature and all attributes; states are not changed in place."""
 
     def signature(self, attributes: Mapping[str, Attribute]) -> Signature:
-        """The form that these attributes choose.
+        """The first form that these attributes choose.
 
         Raises:
             MismatchError: they choose none.
         """
+        defaults = {spec.name: spec.default for spec in self.attributes}
         for signature in self.signatures:
-            if all(attributes.get(name) == value for name, value in signature.where.items()):
+            if all(attributes.get(name, defaults.get(name)) == n for name, n in signature.where.items()):
                 return signature
         chosen = {name: attributes.get(name) for s in self.signatures for name in s.where}
         raise MismatchError(f"there is no form of it with {chosen}")

@@ -29,7 +29,7 @@ def _reference(operands: Sequence[Array | None], attributes: Mapping[str, int | 
     result = np.empty((len(x), len(weights[0])), x.dtype)
     for row, expert in enumerate(chosen.astype(int)):
         data, scales = weights[2 * expert : 2 * expert + 2]
-        result[row] = product(x[row], data, scales, attributes["bits"])
+        result[row] = product(x[row], data, scales, attributes)
     return [result]
 
 
@@ -42,11 +42,11 @@ QUANTIZED_EXPERTS = Operator(
                 Tensor("x", "T", "rows, K", "activations"),
                 Tensor("chosen", "I", "rows", "the expert of each row"),
             ),
-            repeated=stored,
+            repeated=form.operands,
             results=(Tensor("y", "T", "rows, N", "the products"),),
-            where={"bits": bits},
+            where=form.where,
         )
-        for bits, stored in FORMS
+        for form in FORMS
     ),
     attributes=ATTRIBUTES,
     formula="""\

@@ -11,7 +11,6 @@ from partc.ir.graph import Node
 from partc.ir.operators.costs import no_scratch
 from partc.ir.operators.operator import Operator, Signature, Tensor
 from partc.ir.operators.quantized import ATTRIBUTES, FORMS, matrix_of
-from partc.ir.weight_formats import by_bits
 from partc.ir.weights import Array
 from partc.ir.workload import Step
 
@@ -36,7 +35,7 @@ def _reference(operands: Sequence[Array | None], attributes: Mapping[str, int | 
     assert scales is not None
     assert indices is not None
     rows = indices.astype(np.int64)
-    found = matrix_of(data[rows], scales[rows], attributes["bits"]).astype(scales.dtype)
+    found = matrix_of(data[rows], scales[rows], attributes).astype(scales.dtype)
     return [found.reshape(*indices.shape, -1)]
 
 
@@ -45,22 +44,22 @@ QUANTIZED_GATHER = Operator(
     summary="Rows of a table that is stored in 4 or 8 bits.",
     signatures=tuple(
         Signature(
-            operands=(*stored, Tensor("indices", "I", "...", "rows to pick")),
+            operands=(*form.operands, Tensor("indices", "I", "...", "rows to pick")),
             results=(
                 Tensor(
                     "rows",
                     "T",
-                    f"..., {by_bits(bits, int4='2*blocks*half', int8='K')}",
+                    f"..., {form.columns}",
                     "the rows, in floats",
                 ),
             ),
-            where={"bits": bits},
+            where=form.where,
         )
-        for bits, stored in FORMS
+        for form in FORMS
     ),
     attributes=ATTRIBUTES,
     formula="""\
-rows[..., k] = w[indices[...], k]   with w as in partc.QuantizedMatMul; with 4 bits k runs over whole blocks""",
+rows[..., k] = w[indices[...], k]   with w as in partc.QuantizedMatMul; k runs over whole blocks""",
     writes=(),
     flops=_flops,
     moved_bytes=_moved_bytes,

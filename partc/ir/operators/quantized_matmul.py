@@ -9,17 +9,22 @@ import numpy as np
 from partc.ir.graph import Node
 from partc.ir.operators.costs import no_scratch
 from partc.ir.operators.operator import Operator, Signature, Tensor
-from partc.ir.operators.quantized import ATTRIBUTES, FORMS, OFFSETS4, matrix_of, product_flops
-from partc.ir.weight_formats import INT4
+from partc.ir.operators.quantized import ATTRIBUTES, FORMS, matrix_of, product_flops
 from partc.ir.weights import Array
 from partc.ir.workload import Step
 
 
-def product(x: Array, data: Array, scales: Array, bits: float, offsets: Array | None = None) -> Array:
+def product(
+    x: Array,
+    data: Array,
+    scales: Array,
+    attributes: Mapping[str, int | float],
+    offsets: Array | None = None,
+) -> Array:
     """X · Wᵀ in the type of x; what fills up the last block of a row is cut off."""
-    whole = matrix_of(data, scales, bits)
+    whole = matrix_of(data, scales, attributes)
     if offsets is not None:
-        whole += np.repeat(offsets.astype(np.float32), 2 * data.shape[-1], axis=1)
+        whole += np.repeat(offsets.astype(np.float32), int(attributes["block"]), axis=1)
     matrix = whole[:, : x.shape[-1]].astype(x.dtype)
     return np.asarray(np.matmul(x, matrix.T), x.dtype)
 
@@ -34,7 +39,7 @@ def _reference(operands: Sequence[Array | None], attributes: Mapping[str, int | 
     assert x is not None
     assert data is not None
     assert scales is not None
-    return [product(x, data, scales, attributes["bits"], others[0] if others else None)]
+    return [product(x, data, scales, attributes, others[0] if others else None)]
 
 
 QUANTIZED_MATMUL = Operator(
@@ -44,20 +49,22 @@ QUANTIZED_MATMUL = Operator(
         Signature(
             operands=(
                 Tensor("x", "T", "..., K", "activations"),
-                *stored,
-                *((OFFSETS4,) if bits == INT4.bits else ()),
+                *form.operands,
+                *form.offsets,
             ),
             results=(Tensor("y", "T", "..., N", "the product"),),
-            where={"bits": bits},
+            where=form.where,
         )
-        for bits, stored in FORMS
+        for form in FORMS
     ),
     attributes=ATTRIBUTES,
     formula="""\
 y[..., n] = sum over k < K of x[..., k] * w[n, k]
 w[n, k]   = (value[n, k] - 8) * scales[n, k // block]   with 4 bits; even k in the low half of a byte;
-            + offsets[n, k // block]                    where there are any
-w[n, k]   = data[n, k] * scales[n]                      with 8 bits""",
+w[n, k]   = data[n, k] * scales[n]                      with 8 bits
+w[n, k]   = data[n, k // block, k % block] * scales[n, k // block]
+                                                        with 8 bits in blocks
+            + offsets[n, k // block]                    where there are any""",
     writes=(),
     flops=product_flops,
     moved_bytes=_moved_bytes,

@@ -24,7 +24,6 @@ from tvm import relax
 from tvm.script import tirx as T
 
 from partc.ir.graph import Node
-from partc.ir.weight_formats import by_bits
 from targets.tvm.builder import Emitter, Expr, FunctionBuilder, Kernel, tensor_type, type_of
 from targets.tvm.kernels.instructions import InstructionSet
 from targets.tvm.kernels.quantize_activations import quantize_blocks, quantize_whole
@@ -112,12 +111,12 @@ def gather(
     b: FunctionBuilder, node: Node, operands: list[Expr], make: Kernel = rows_of_panels, *more: object
 ) -> Expr:
     """Rows by number, as `Gather` counts them, by the kernel `make`, which takes `more` besides."""
-    bits, rows = integer(node, "bits", 4), integer(node, "rows", 0)
+    bits, block, rows = integer(node, "bits", 4), integer(node, "block", 0), integer(node, "rows", 0)
     many, columns = math.prod(input_shape(node, 1)), shape_of(node)[-1]
     places = b.emit(relax.op.astype(counted_from_front(b, node, 1, operands[1], rows), "int64"))
     flat = b.emit(relax.op.reshape(places, (many,)))
     result = tensor_type((many, columns), "f32")
-    sizes = (bits, many, rows, columns, input_shape(node, 0), *more)
+    sizes = (bits, block, many, rows, columns, input_shape(node, 0), *more)
     found = b.call(make, [operands[0], flat], result, *sizes)
     return relax.op.reshape(found, shape_of(node))
 
@@ -126,19 +125,16 @@ def quantized_operators(isa: InstructionSet) -> Mapping[str, Emitter]:
     """Operator → what writes it, for an instruction set."""
 
     def format_of(node: Node, place: int = 0) -> Format:
-        bits, depth = integer(node, "bits", 0), integer(node, "depth", 0)
-        return Format(isa, bits, input_shape(node)[0], depth, shape_of(node, place)[-1])
+        bits, block, depth = (integer(node, name, 0) for name in ("bits", "block", "depth"))
+        return Format(isa, bits, block, input_shape(node)[0], depth, shape_of(node, place)[-1])
 
     def activations(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
         *leading, columns = input_shape(node)
         many = math.prod(leading)
         x, result = b.emit(relax.op.reshape(operands[0], (many, columns))), type_of(node.outputs[0])
-        write, how = by_bits(
-            integer(node, "bits", 0),
-            int4=(quantize_blocks, integer(node, "depth", 0)),
-            int8=(quantize_whole, isa.unsigned),
-        )
-        return b.call(write, [x], result, many, columns, how)
+        if sums := integer(node, "sums", 0):
+            return b.call(quantize_blocks, [x], result, many, columns, integer(node, "depth", 0), sums)
+        return b.call(quantize_whole, [x], result, many, columns, isa.unsigned)
 
     def product(b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
         f = format_of(node)

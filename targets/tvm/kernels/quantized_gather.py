@@ -6,24 +6,32 @@ product with the same table, which reads all of it, that is nothing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from tvm.script import tirx as T
 
-from partc.ir.panels import BLOCK, LANES
-from partc.ir.weight_formats import by_bits
+from partc.ir.panels import BLOCK, LANES, scales_of_block
+from partc.ir.weight_formats import by_format
 from targets.tvm.kernels.script import Buffer, Expr, prim_func, store
 from targets.tvm.kernels.vector import place_within
 
+_WriteRow = Callable[[Buffer, Expr, Buffer, Expr, int], None]
+"""Writes row r of y, K numbers, from the panels at a place."""
 
-def rows_of_panels(bits: int, R: int, N: int, K: int, shape: tuple[int, ...]) -> Any:
+
+def rows_of_panels(bits: int, block: int, R: int, N: int, K: int, shape: tuple[int, ...]) -> Any:
     """y[r, k] = the weight k of row places[r] of a table of N rows, in panels of this shape."""
 
     def write(w: Buffer, places: Buffer, y: Buffer) -> None:
         with T.serial(R) as r:
             place = T.bind(place_within(places[r], N - 1))
-            by_bits(bits, int4=_write_row4, int8=_write_row8)(w, place, y, r, K)
+            write_row(w, place, y, r, K)
 
+    of_blocks: _WriteRow = partial(_write_row8_blocks, scales_of_block(block))
+    of4: _WriteRow = _write_row4
+    write_row = by_format(bits, block, int4=of4, int8=_write_row8, int8_blocks=of_blocks)
     parameters = {"w": (shape, "int32"), "places": ((R,), "int64"), "y": ((R, K), "float32")}
     return prim_func(parameters, write)
 
@@ -50,3 +58,18 @@ def _write_row8(w: Buffer, place: Expr, y: Buffer, r: Expr, K: int) -> None:
         word = w[panel, 2 + k // 4, lane]
         value = T.shift_right(T.shift_left(word, 24 - k % 4 * 8), T.int32(24))  # with its sign
         store(y, [r, k], T.Cast("float32", value) * scale)
+
+
+def _write_row8_blocks(scales: int, w: Buffer, place: Expr, y: Buffer, r: Expr, K: int) -> None:
+    """32 weights have so many scales; K is a multiple of what shares one."""
+    panel, lane, unit = place // LANES, place % LANES, BLOCK // scales
+    with T.serial(K // unit) as number:
+        block, own = number // scales, number % scales * LANES + lane
+        pair = w[panel, block, BLOCK // 4 * LANES + own // 2]  # of float16
+        bits = T.bitwise_and(T.shift_right(pair, own % 2 * 16), T.int32(0xFFFF))
+        scale = T.bind(T.Cast("float32", T.reinterpret("float16", T.Cast("uint16", bits))))
+        with T.serial(unit // 4) as i:
+            word = T.bind(w[panel, block, (number % scales * (unit // 4) + i) * LANES + lane])
+            for j in range(4):
+                value = T.shift_right(T.shift_left(word, T.int32(24 - 8 * j)), T.int32(24))  # with its sign
+                store(y, [r, number * unit + i * 4 + j], T.Cast("float32", value) * scale)

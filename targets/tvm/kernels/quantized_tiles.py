@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | 4 | 4 loads, 12 to unpack; each row: 8 `vpdpbusd`, and 3 for the scales | 0.5625 |
 | 8 | each row: 8 `vpdpbusd`, and as many broadcasts for the panels of a tile | 1 |
+| 8, in blocks | 8 loads that move bytes up; each row: 8 `vpdpbusd`, and 3 for each scale | 1.0625 |
 
 Few rows read weights in the strict order of memory, which is what the hardware's prefetcher needs: visiting the blocks
 of four panels in another order inside 2.3 KB was measured at 10 GB/s instead of 26. Asking for memory 2.3 KB ahead is a
@@ -28,10 +29,10 @@ from dataclasses import dataclass
 from tvm.script import tirx as T
 
 from partc.ir.panels import LANES, panels_shape
-from partc.ir.weight_formats import by_bits
+from partc.ir.weight_formats import by_format
 from targets.tvm.kernels.instructions import InstructionSet, Tile
 from targets.tvm.kernels.script import Buffer, Expr, registers, store
-from targets.tvm.quantized import UNIT4, WORDS, row_words
+from targets.tvm.quantized import UNIT, WORDS, row_words, sums_of
 
 _TILE_COST = 0.6
 """The cost of a tile beside its rows, in rows: weights and sums are loaded once for all of them."""
@@ -46,10 +47,12 @@ Row = Callable[[int], Expr]
 
 @dataclass(frozen=True)
 class Format:
-    """A product of M rows with a weight [N, K] of so many bits, for one instruction set; K is filled up to blocks."""
+    """A product of M rows with a weight [N, K] of a format, for one instruction set; K is filled up to blocks."""
 
     isa: InstructionSet
     bits: int
+    block: int
+    """Weights of a row that share a scale; 0: all of them."""
     M: int
     K: int
     N: int
@@ -57,17 +60,22 @@ class Format:
     @property
     def x_type(self) -> tuple[tuple[int, ...], str]:
         """Shape and type of the rows of activations."""
-        return (self.M, row_words(self.K, self.bits)), "int32"
+        return (self.M, row_words(self.K, self.sums)), "int32"
 
     @property
     def w_type(self) -> tuple[tuple[int, ...], str]:
         """Shape and type of a weight."""
-        return panels_shape(self.N, self.K, self.bits), "int32"
+        return panels_shape(self.N, self.K, self.bits, self.block), "int32"
 
     @property
     def y_type(self) -> tuple[tuple[int, ...], str]:
         """Shape and type of the result."""
         return (self.M, self.N), "float32"
+
+    @property
+    def sums(self) -> int:
+        """Sums of 32 activations that x has; see `sums_of`."""
+        return sums_of(self.bits, self.block)
 
     @property
     def operations(self) -> int:
@@ -77,12 +85,16 @@ class Format:
     @property
     def is_few(self) -> bool:
         """Whether weights are read as they are stored, for few rows."""
-        return by_bits(self.bits, int4=self.isa.few4, int8=self.isa.few8) >= self.M
+        isa = self.isa
+        few = by_format(self.bits, self.block, int4=isa.few4, int8=isa.few8, int8_blocks=isa.few8_blocks)
+        return few >= self.M
 
     @property
     def tile(self) -> Tile:
         """Rows and panels whose sums are in registers at a time."""
-        most = by_bits(self.bits, int4=self._most4, int8=self._most8)
+        most = by_format(
+            self.bits, self.block, int4=self._most4, int8=self._most8, int8_blocks=self._most8_blocks
+        )
         return Tile(_rows_of_tile(self.M, most.rows), most.panels)
 
     @property
@@ -91,7 +103,13 @@ class Format:
 
     @property
     def _most8(self) -> Tile:
-        most = Tile(self.isa.few8, 1) if self.is_few else self.isa.tile8
+        return self._within(Tile(self.isa.few8, 1) if self.is_few else self.isa.tile8)
+
+    @property
+    def _most8_blocks(self) -> Tile:
+        return self._within(Tile(self.isa.few8_blocks, 1) if self.is_few else self.isa.tile4)
+
+    def _within(self, most: Tile) -> Tile:
         return Tile(most.rows, min(most.panels, self.panels))
 
     @property
@@ -102,7 +120,8 @@ class Format:
     @property
     def group(self) -> int:
         """Panels of a group, which a thread takes whole."""
-        return by_bits(self.bits, int4=PANELS4, int8=self.tile.panels)
+        panels = self.tile.panels
+        return by_format(self.bits, self.block, int4=PANELS4, int8=panels, int8_blocks=panels)
 
     @property
     def groups(self) -> int:
@@ -202,7 +221,7 @@ class _Packed4:
             word = w[self.group, step, p, f.lanes(half * 64 + i // 2 * LANES + v)]
             return f.isa.halves(word)[i % 2]
 
-        def scales(p: Expr, v: int) -> Expr:
+        def scales(p: Expr, v: int, unit: int) -> Expr:
             return _scales(f, w, self.group, step, p, half, v)
 
         if f.isa.asks_ahead:
@@ -249,7 +268,7 @@ class _Unpacked4:
             def weights(i: int, p: Expr, v: int) -> Expr:
                 return self._bytes[number, part, block, i, f.lanes(p * LANES + v)]
 
-            def scales(p: Expr, v: int) -> Expr:
+            def scales(p: Expr, v: int, unit: int) -> Expr:
                 return self._scales[number, part, block, f.lanes(p * LANES + v)]
 
             _add_block(f, sums, range(f.tile.panels), weights, scales, self.x, row, block)
@@ -288,10 +307,40 @@ class _Panels8:
         return sums
 
 
-def _panels(f: Format, x: Buffer, weights: Sequence[Buffer], group: Expr) -> _Packed4 | _Unpacked4 | _Panels8:
-    kind: type[_Packed4 | _Unpacked4 | _Panels8] = by_bits(
-        f.bits, int4=_Packed4 if f.is_few else _Unpacked4, int8=_Panels8
-    )
+class _Blocks8:
+    """Weights of 8 bits that have a scale for every 32 or 16."""
+
+    def __init__(self, f: Format, x: Buffer, weights: Sequence[Buffer], group: Expr) -> None:
+        self.f, self.x, self.weights = f, x, weights
+        self.first = T.min(group * f.group, f.panels - f.group)
+
+    def multiply(self, number: int, part: Expr, row: Row) -> Buffer:
+        """The rows times the panels of the group, by the weight of that number."""
+        f, w = self.f, self.weights[number]
+        sums, (_, blocks, words) = _zeros(f), f.w_type[0]
+        with T.serial(blocks) as block:
+            if f.is_few and f.isa.asks_ahead:
+                after = T.min(block + _AHEAD8, blocks - 1)
+                for p, word in itertools.product(range(f.tile.panels), range(0, words, LANES)):
+                    _ask_for(w[self.first + p, after, word])
+
+            def weights(i: int, p: Expr, v: int) -> Expr:
+                return w[self.first + p, block, f.lanes(i * LANES + v)]
+
+            def scales(p: Expr, v: int, unit: int) -> Expr:
+                first = WORDS * LANES + (unit * LANES + v) // 2
+                return _floats(f, w[self.first + p, block, T.ramp(first, 1, f.isa.lanes // 2)])
+
+            _add_block(f, sums, range(f.tile.panels), weights, scales, self.x, row, block)
+        return sums
+
+
+_Panels = _Packed4 | _Unpacked4 | _Panels8 | _Blocks8
+
+
+def _panels(f: Format, x: Buffer, weights: Sequence[Buffer], group: Expr) -> _Panels:
+    of4: type[_Panels] = _Packed4 if f.is_few else _Unpacked4
+    kind = by_format(f.bits, f.block, int4=of4, int8=_Panels8, int8_blocks=_Blocks8)
     return kind(f, x, weights, group)
 
 
@@ -308,8 +357,12 @@ def _for_blocks(f: Format, write: Callable[[Expr, Expr], None]) -> None:
 def _scales(f: Format, w: Buffer, group: Expr, step: Expr, panel: Expr, half: Expr, v: int) -> Expr:
     """The scales of a block of 4 bits, as float32."""
     lanes = f.isa.lanes
-    words = w[group, step, panel, T.ramp(2 * 64 + (half * LANES + v) // 2, 1, lanes // 2)]
-    return f.float32(T.reinterpret(f"float16x{lanes}", words))
+    return _floats(f, w[group, step, panel, T.ramp(2 * 64 + (half * LANES + v) // 2, 1, lanes // 2)])
+
+
+def _floats(f: Format, words: Expr) -> Expr:
+    """A vector of float16, two in a word, as float32."""
+    return f.float32(T.reinterpret(f"float16x{f.isa.lanes}", words))
 
 
 def _add_block(
@@ -317,16 +370,35 @@ def _add_block(
     sums: Buffer,
     panels: Sequence[Expr],
     weights: Callable[[int, Expr, int], Expr],
-    scales: Callable[[Expr, int], Expr],
+    scales: Callable[[Expr, int, int], Expr],
     x: Buffer,
     row: Row,
     block: Expr,
 ) -> None:
-    """Sums of these panels += the rows of a tile times a block of 4 bits.
+    """Sums of these panels += the rows of a tile times 32 weights in blocks.
 
-    `weights` are those of a word, a panel and a vector of it, and so are `scales` without the word.
+    `weights` are those of a word, a panel and a vector of it, and `scales` those of a panel, a vector and a unit, which
+    are the weights with one scale.
     """
-    at, how, rows = block * UNIT4, f.isa.sums4, range(f.tile.rows)
+    for unit in range(f.sums):
+        _add_unit(f, sums, panels, weights, scales, x, row, block, unit)
+
+
+def _add_unit(
+    f: Format,
+    sums: Buffer,
+    panels: Sequence[Expr],
+    weights: Callable[[int, Expr, int], Expr],
+    scales: Callable[[Expr, int, int], Expr],
+    x: Buffer,
+    row: Row,
+    block: Expr,
+    unit: int,
+) -> None:
+    """One unit of `_add_block`."""
+    of4, of8 = (f.isa.sums4, 1), (f.isa.sums8, 16)
+    how, times = by_format(f.bits, f.block, int4=of4, int8=of8, int8_blocks=of8)
+    at, rows, words = block * (UNIT + f.sums), range(f.tile.rows), WORDS // f.sums
     vectors = [(number, p, v) for number, p in enumerate(panels) for v in f.vectors]
     # A buffer for all rows might be too large for LLVM to keep it in registers.
     partial = [registers((len(panels) * LANES * how.many,), how.dtype) for _ in rows]
@@ -335,16 +407,17 @@ def _add_block(
         return T.ramp((number * LANES + v) * how.many, 1, f.isa.lanes * how.many)
 
     def start(r: int) -> Expr:
-        return f.all(x[row(r), at + WORDS + 1])
+        found = x[row(r), at + UNIT + unit]
+        return f.all(found if times == 1 else found * times)
 
-    for i, r, (number, p, v) in itertools.product(range(WORDS), rows, vectors):
-        before = partial[r][place(number, v)] if i else how.begin(start(r))
+    for i, r, (number, p, v) in itertools.product(range(unit * words, (unit + 1) * words), rows, vectors):
+        before = partial[r][place(number, v)] if i % words else how.begin(start(r))
         store(partial[r], [place(number, v)], how.add(before, weights(i, p, v), x, row(r), at, i))
     for r, (number, p, v) in itertools.product(rows, vectors):
         found = f.float32(how.end(partial[r][place(number, v)], start(r)))
         own = f.all(T.reinterpret("float32", x[row(r), at + WORDS]))
         total = [r, p, f.lanes(v)]
-        store(sums, total, sums[*total] + found * (scales(p, v) * own))
+        store(sums, total, sums[*total] + found * (scales(p, v, unit) * own))
 
 
 def _zeros(f: Format) -> Buffer:

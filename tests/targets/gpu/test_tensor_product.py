@@ -14,7 +14,8 @@ import pytest
 
 from partc.format.dtypes import Array
 from partc.ir.panels import panels
-from partc.ir.weight_formats import by_bits
+from partc.ir.weight_formats import FORMATS as WEIGHTS
+from partc.ir.weight_formats import by_format
 
 pytestmark = pytest.mark.tvm
 pytest.importorskip("tvm")
@@ -28,7 +29,7 @@ from targets.tvm.layout import PANEL  # noqa: E402
 from targets.tvm.machine import machine_of  # noqa: E402
 
 MACHINE = machine_of("x86_64", "", (), "cuda", "sm_80")
-FORMATS = ("int4", "int8", "float32")
+FORMATS = ("int4", "int8", "int8_blocks", "float32")
 SIZES = (
     (33, 100, 70),
     (17, 37, 33),
@@ -46,8 +47,12 @@ def numbers(*shape: int, seed: int = 0) -> Array:
 
 
 def shape(stored: str, M: int, K: int, N: int) -> Shape:
-    depth = -(-K // 64) * 64 if stored == "int4" else -(-K // 32) * 32 if stored == "int8" else K
-    return Shape(stored, M, K, N, depth, MACHINE.most_threads, MACHINE.has_tensor_cores)
+    depth = -(-K // 64) * 64 if stored == "int4" else -(-K // 32) * 32 if stored in WEIGHTS else K
+    return Shape(stored, M, K, N, depth, MACHINE.most_threads, block_of(stored), MACHINE.has_tensor_cores)
+
+
+def block_of(stored: str) -> int:
+    return WEIGHTS[stored].block(32) if stored in WEIGHTS else 0
 
 
 def weight(stored: str, N: int, K: int, seed: int = 1) -> Weight:
@@ -55,9 +60,10 @@ def weight(stored: str, N: int, K: int, seed: int = 1) -> Weight:
     if stored == "float32":
         whole = np.pad(matrix, ((0, -N % PANEL), (0, 0)))
         return np.ascontiguousarray(whole.reshape(-1, PANEL, K).transpose(0, 2, 1)), matrix.astype(np.float64)
-    bits = int(stored[3:])
-    packed = panels(matrix, bits, by_bits(bits, int4=32, int8=0))
-    return packed, by_bits(bits, int4=_of4, int8=_of8)(packed)[:N, :K]
+    bits, block = WEIGHTS[stored].bits, block_of(stored)
+    packed = panels(matrix, bits, block)
+    read = by_format(bits, block, int4=_of4, int8=_of8, int8_blocks=_of8_blocks)
+    return packed, read(packed)[:N, :K]
 
 
 def _of4(packed: Array) -> Array:
@@ -75,6 +81,14 @@ def _of8(packed: Array) -> Array:
     scales = np.ascontiguousarray(packed[:, 1]).view("<f4").reshape(len(packed), 16, 1)
     rows: Array = values.transpose(0, 2, 1, 3).reshape(len(packed), 16, -1) * scales
     return rows.reshape(len(packed) * 16, -1)
+
+
+def _of8_blocks(packed: Array) -> Array:
+    groups, blocks = packed.shape[:2]
+    values = np.ascontiguousarray(packed[..., :128]).view("<i1").reshape(groups, blocks, 8, 16, 4)
+    scales = np.ascontiguousarray(packed[..., 128:]).view("<f2").reshape(groups, blocks, 1, 16, 1)
+    rows: Array = (values.astype(np.float64) * scales).transpose(0, 3, 1, 2, 4)
+    return rows.reshape(groups * 16, -1)
 
 
 def computed(kernel: Any, x: Array, weights: list[Array], outputs: list[Array], folder: Path) -> None:

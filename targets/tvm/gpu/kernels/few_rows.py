@@ -15,8 +15,8 @@ from typing import Any
 
 from tvm.script import tirx as T
 
-from partc.ir.panels import BLOCK, LANES
-from partc.ir.weight_formats import by_bits
+from partc.ir.panels import BLOCK, LANES, scales_of_block
+from partc.ir.weight_formats import by_format
 from targets.tvm.gpu.kernels.shapes import Finish, Matrix, Shape, parameters_of, scaled, select
 from targets.tvm.gpu.kernels.threads import gpu_func, half_bits, in_pairs, local, shared, wait
 from targets.tvm.kernels.script import Buffer, Expr, store
@@ -139,7 +139,9 @@ class _Panel:
             for number in range(len(matrices)):
                 for c in range(_WIDE):
                     store(self._sums[number], [r, c], T.float32(0))
-        make = self._of_floats if s.bits is None else by_bits(s.bits, int4=self._of4, int8=self._of8)
+        make = self._of_floats
+        if s.bits is not None:
+            make = by_format(s.bits, s.block, int4=self._of4, int8=self._of8, int8_blocks=self._of8_blocks)
         (steps, step_of), warps = make(s), self._warps
         whole = steps // warps
 
@@ -192,14 +194,33 @@ class _Panel:
             numbers = self._numbers(at * 4, 4)
             for words, sums in zip(given, self._sums, strict=False):
                 for c in range(_WIDE):
-                    word = T.bind(T.bitwise_xor(words[c], T.int32(-0x7F7F7F80)))  # 128 more
-                    weights = [
-                        T.bind(_by_bits(T.shift_right(word, T.int32(8 * j)), 255, 128)) for j in range(4)
-                    ]
+                    weights = _bytes_of(words[c])
                     for r in range(self._rows):
                         store(sums, [r, c], sums[r, c] + _sum_of(weights, numbers, r))
 
         return (s.weight[0][1] - 2) // _SLICES, add
+
+    def _of8_blocks(self, s: Shape) -> tuple[int, Step]:
+        """A block of 32 in a step: each of the threads that share the depth takes a word of it."""
+        first = BLOCK // 4 * LANES + self._part // (_SLICES // scales_of_block(s.block)) * (LANES // 2)
+
+        def add(step: Expr, matrices: Sequence[Any], panel: Expr) -> None:
+            given = [
+                (
+                    _words(w, (panel, step), self._part * LANES + self._quad * _WIDE, _WIDE),
+                    _words(w, (panel, step), first + self._quad * (_WIDE // 2), _WIDE // 2),
+                )
+                for w in matrices
+            ]
+            numbers = self._numbers(step * BLOCK + self._part * 4, 4)
+            for (words, scales), sums in zip(given, self._sums, strict=False):
+                for c in range(_WIDE):
+                    bits = T.bitwise_and(T.shift_right(scales[c // 2], T.int32(c % 2 * 16)), T.int32(0xFFFF))
+                    scale, weights = T.bind(half_bits(bits)), _bytes_of(words[c])
+                    for r in range(self._rows):
+                        store(sums, [r, c], sums[r, c] + _sum_of(weights, numbers, r) * scale)
+
+        return s.weight[0][1], add
 
     def _of_floats(self, s: Shape) -> tuple[int, Step]:
         width = _SLICES * _FLOATS
@@ -318,6 +339,12 @@ def _words(w: Any, places: tuple[Expr, ...], first: Expr, many: int) -> Buffer:
     found = local((many,), "int32")
     store(found, [T.Ramp(0, 1, many)], w[(*places, T.Ramp(first, 1, many))])
     return found
+
+
+def _bytes_of(word: Expr) -> list[Expr]:
+    """The four signed bytes of a word as floats."""
+    moved = T.bind(T.bitwise_xor(word, T.int32(-0x7F7F7F80)))  # 128 more
+    return [T.bind(_by_bits(T.shift_right(moved, T.int32(8 * j)), 255, 128)) for j in range(4)]
 
 
 def _by_bits(word: Expr, mask: int, zero: int) -> Expr:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from tvm.script import tirx as T
 
 from partc.ir.graph import Node
-from partc.ir.panels import BLOCK, LANES
-from partc.ir.weight_formats import by_bits
+from partc.ir.panels import BLOCK, LANES, scales_of_block
+from partc.ir.weight_formats import by_format
 from targets.tvm.builder import Expr, FunctionBuilder
 from targets.tvm.gpu.kernels.threads import gpu_func, half_bits
 from targets.tvm.kernels import gather as floats
@@ -18,6 +19,9 @@ from targets.tvm.kernels import quantized
 from targets.tvm.kernels.script import Buffer, store
 from targets.tvm.kernels.vector import place_within
 from targets.tvm.layout import PANEL
+
+_Weight = Callable[[Buffer, Expr, Expr], Expr]
+"""Panels, row, k → the weight."""
 
 
 def gather(threads: int, b: FunctionBuilder, node: Node, operands: list[Expr]) -> Expr:
@@ -45,7 +49,9 @@ def columns_of_panels(R: int, K: int, N: int, stored: str, threads: int) -> Any:
     return gpu_func(parameters, (R,), (threads,), write)
 
 
-def rows_of_panels(bits: int, R: int, N: int, K: int, shape: tuple[int, ...], threads: int) -> Any:
+def rows_of_panels(
+    bits: int, block: int, R: int, N: int, K: int, shape: tuple[int, ...], threads: int
+) -> Any:
     """y[r, k] = the weight k of row places[r] of a table of N rows, in panels of this shape."""
 
     def write(blocks: Sequence[Expr], lanes: Sequence[Expr], w: Buffer, places: Buffer, y: Buffer) -> None:
@@ -53,7 +59,11 @@ def rows_of_panels(bits: int, R: int, N: int, K: int, shape: tuple[int, ...], th
         with T.serial(math.ceil(K / threads)) as turn:
             k = T.bind(turn * threads + lanes[0])
             with T.If(k < K), T.Then():
-                store(y, [blocks[0], k], by_bits(bits, int4=_of4, int8=_of8)(w, row, k))
+                store(y, [blocks[0], k], weight(w, row, k))
+
+    of4: _Weight = _of4
+    of_blocks: _Weight = partial(_of8_blocks, scales_of_block(block))
+    weight = by_format(bits, block, int4=of4, int8=_of8, int8_blocks=of_blocks)
 
     parameters = {"w": (shape, "int32"), "places": ((R,), "int64"), "y": ((R, K), "float32")}
     return gpu_func(parameters, (R,), (threads,), write)
@@ -76,3 +86,15 @@ def _of8(w: Buffer, row: Expr, k: Expr) -> Expr:
     word = w[panel, 2 + k // 4, lane]
     value = T.shift_right(T.shift_left(word, T.int32(24) - k % 4 * 8), T.int32(24))
     return T.Cast("float32", value) * T.reinterpret("float32", w[panel, 1, lane])
+
+
+def _of8_blocks(scales: int, w: Buffer, row: Expr, k: Expr) -> Expr:
+    """The same of 8 bits in blocks, which have so many scales for 32."""
+    panel, lane = row // LANES, row % LANES
+    block, place = k // BLOCK, k % BLOCK
+    own = place // (BLOCK // scales) * LANES + lane
+    pair = w[panel, block, BLOCK // 4 * LANES + own // 2]
+    scale = half_bits(T.bitwise_and(T.shift_right(pair, own % 2 * 16), T.int32(0xFFFF)))
+    word = w[panel, block, place // 4 * LANES + lane]
+    value = T.shift_right(T.shift_left(word, T.int32(24) - k % 4 * 8), T.int32(24))
+    return T.Cast("float32", value) * scale

@@ -5,7 +5,7 @@ The panels are those of processors. Other than there x stays as it is, in float3
 | rows of x | kernel |
 | --- | --- |
 | up to 4, or each of another expert | `few_rows`: bound by the memory that weights come from |
-| more, on NVIDIA's GPUs since sm_80 | `tensor_product` |
+| more, on NVIDIA's GPUs since sm_80 | `tensor_product`, but for scales of less than 32 weights |
 | more, elsewhere | `tile_product` |
 """
 
@@ -33,7 +33,7 @@ def product(s: Shape, finish: Finish, added: tuple[int, int] | None = None, weig
     """y[M, N] of x and one or two weights, and of what is added, [1, N] or [M, N], which `finish` gets as well."""
     if s.M <= few_rows.MOST_ROWS:
         return few_rows.few_rows(s, finish, added, weights)
-    make = tensor_product.tensor_product if s.has_tensor_cores else tile_product.tile_product
+    make = tensor_product.tensor_product if tensor_product.takes(s) else tile_product.tile_product
     return make(s, finish, added, weights)
 
 
@@ -57,7 +57,7 @@ def products(*shapes: Shape) -> Any:
     """Products of one x with two or three weights, in one launch."""
     if shapes[0].M <= few_rows.MOST_ROWS:
         return few_rows.few_rows_products(*shapes)
-    if shapes[0].has_tensor_cores:
+    if tensor_product.takes(shapes[0]):
         return tensor_product.tensor_products(*shapes)
     return tile_product.tile_products(*shapes)
 
@@ -67,12 +67,12 @@ def product_operators(machine: Machine) -> Mapping[str, Emitter]:
 
     def shape(node: Node, place: int = 0) -> Shape:
         *leading, columns = input_shape(node)
-        bits = integer(node, "bits", 0)
-        stored = format_of(bits).name if bits else dtype_of(node, 1)
+        bits, block = integer(node, "bits", 0), integer(node, "block", 0)
+        stored = format_of(bits, block).name if bits else dtype_of(node, 1)
         depth, rows = integer(node, "depth", columns), math.prod(leading)
         width = shape_of(node, place)[-1]
         return Shape(
-            stored, rows, columns, width, depth, machine.most_threads, machine.has_tensor_cores,
+            stored, rows, columns, width, depth, machine.most_threads, block, machine.has_tensor_cores,
             decimal(node, "epsilon", 0.0),
         )  # fmt: skip
 

@@ -10,7 +10,7 @@ from typing import Any
 from tvm.script import tirx as T
 
 from partc.ir.panels import LANES, panels_shape
-from partc.ir.weight_formats import by_bits
+from partc.ir.weight_formats import FORMATS
 from targets.tvm.kernels.script import Buffer, Expr
 from targets.tvm.layout import PANEL
 
@@ -23,13 +23,15 @@ class Shape:
     """x [M, K] times a weight with N columns; of a quantised one the depth is filled up with zeros behind K."""
 
     stored: str
-    """`int4`, `int8`, or the type of floats."""
+    """The name of a format of quantised weights, or the type of floats."""
     M: int
     K: int
     N: int
     depth: int
     threads: int
     """The most that a block may have."""
+    block: int = 0
+    """Weights of a column that share a scale; 0: all of them."""
     has_tensor_cores: bool = False
     epsilon: float = 0.0
     """Of the RMS norm that x goes through first; 0: of none. Its factors are the last tensor that a kernel reads."""
@@ -37,13 +39,13 @@ class Shape:
     @property
     def bits(self) -> int | None:
         """Of a quantised weight; None for floats."""
-        return int(self.stored[3:]) if self.stored.startswith("int") else None
+        return FORMATS[self.stored].bits if self.stored in FORMATS else None
 
     @property
     def weight(self) -> tuple[tuple[int, ...], str]:
         """Shape and type of the weight."""
         if self.bits is not None:
-            return panels_shape(self.N, self.depth, self.bits), "int32"
+            return panels_shape(self.N, self.depth, self.bits, self.block), "int32"
         return (math.ceil(self.N / PANEL), self.K, PANEL), self.stored
 
     @property
@@ -54,7 +56,7 @@ class Shape:
     @property
     def has_block_scales(self) -> bool:
         """Whether a column has a scale for every block of its depth, and not one for all."""
-        return self.bits is not None and by_bits(self.bits, int4=True, int8=False)
+        return self.block > 0
 
 
 class Matrix:

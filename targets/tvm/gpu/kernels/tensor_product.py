@@ -78,6 +78,11 @@ def split_of(s: Shape, weights: int) -> Split:
     return Split(rows=32, panels=2, across=2, deep=4 if s.M <= _LONG and weights == 1 else 2)
 
 
+def takes(s: Shape) -> bool:
+    """Whether these kernels compute a product: a scale holds for all that an instruction adds up."""
+    return s.has_tensor_cores and not 0 < s.block < BLOCK
+
+
 def tensor_product(s: Shape, finish: Finish, added: tuple[int, int] | None, weights: int) -> Any:
     """y[M, N] of x, one or two weights and what is added; see `product.product`."""
     split = split_of(s, weights)

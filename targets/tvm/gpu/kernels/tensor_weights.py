@@ -18,7 +18,7 @@ from typing import Protocol
 from tvm.script import tirx as T
 
 from partc.ir.panels import BLOCK, LANES
-from partc.ir.weight_formats import by_bits
+from partc.ir.weight_formats import by_format
 from targets.tvm.gpu.kernels.shapes import Shape
 from targets.tvm.gpu.kernels.threads import half_bits, local
 from targets.tvm.kernels.script import Buffer, Expr, store
@@ -76,7 +76,9 @@ def weights_of(s: Shape, panels: int, row: Expr, quarter: Expr) -> Weights:
         return _Floats(_PARTS[s.stored], panels, row, quarter)
     of4: _Make = _Of4
     of8: _Make = _Of8
-    return by_bits(s.bits, int4=of4, int8=of8)(panels, row, quarter)
+    of8_blocks: _Make = _Of8Blocks
+    make = by_format(s.bits, s.block, int4=of4, int8=of8, int8_blocks=of8_blocks)
+    return make(panels, row, quarter)
 
 
 class _Of4:
@@ -114,11 +116,7 @@ class _Of4:
 
     def scales(self) -> Buffer:
         """See `Weights`."""
-        found = local((self._panels, 2))
-        for panel in range(self._panels):
-            for side in range(2):
-                store(found, [panel, side], self._next_scales[panel, side])
-        return found
+        return _copied(self._next_scales, self._panels)
 
 
 class _Of8:
@@ -151,6 +149,39 @@ class _Of8:
     def scales(self) -> Buffer:
         """See `Weights`; nobody asks."""
         return local((1, 2))
+
+
+class _Of8Blocks(_Of8):
+    """Weights of 8 bits; each block of 32 has a scale."""
+
+    def __init__(self, panels: int, row: Expr, quarter: Expr) -> None:
+        super().__init__(panels, row, quarter)
+        self._panels, self._next_scales = panels, local((panels, 2))
+
+    def load(self, at: int, s: Shape, w: Buffer, panel: Expr, block: Expr) -> None:
+        """See `Weights`."""
+        panels, blocks, _ = s.weight[0]
+        place = T.bind(T.min(panel, panels - 1)), T.bind(T.min(block, blocks - 1))  # behind the end x is zero
+        for side in range(2):
+            column = self._row + 8 * side
+            for m in range(2):
+                store(self._words, [at, m, side], w[(*place, (self._quarter * 2 + m) * LANES + column)])
+            pair = w[(*place, BLOCK // 4 * LANES + column // 2)]
+            bits = T.bitwise_and(T.shift_right(pair, column % 2 * 16), T.int32(0xFFFF))
+            store(self._next_scales, [at, side], half_bits(bits))
+
+    def scales(self) -> Buffer:
+        """See `Weights`."""
+        return _copied(self._next_scales, self._panels)
+
+
+def _copied(scales: Buffer, panels: int) -> Buffer:
+    """[panels, 2 columns] in registers of their own."""
+    found = local((panels, 2))
+    for panel in range(panels):
+        for side in range(2):
+            store(found, [panel, side], scales[panel, side])
+    return found
 
 
 class _Floats:

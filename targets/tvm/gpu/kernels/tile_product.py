@@ -14,8 +14,8 @@ from typing import Any
 
 from tvm.script import tirx as T
 
-from partc.ir.panels import BLOCK, LANES, rows_of_group
-from partc.ir.weight_formats import FORMATS, by_bits
+from partc.ir.panels import BLOCK, LANES, rows_of_group, scales_of_block
+from partc.ir.weight_formats import FORMATS, by_format
 from targets.tvm.gpu.kernels.shapes import Finish, Shape, parameters_of, scaled, select
 from targets.tvm.gpu.kernels.threads import gpu_func, half_bits, in_pairs, local, shared, wait
 from targets.tvm.kernels.script import Buffer, Expr, store
@@ -28,7 +28,7 @@ two thirds of an H200 without work. Tiles of one group come one after the other,
 _FEW_GROUPS = 128
 """Groups below which blocks get as many threads as they may have, so that all of a GPU has work."""
 
-_COLUMNS = {each.name: rows_of_group(bits) for bits, each in FORMATS.items()}
+_COLUMNS = {each.name: rows_of_group(each.bits) for each in FORMATS.values()}
 """Quantisation → columns of the result that a block computes; of floats they are `_FLOAT_COLUMNS`."""
 _FLOAT_COLUMNS = 4 * LANES
 
@@ -137,7 +137,9 @@ def _sums(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer)
     """total[rows]: the sums of this thread, of its row of w, over its part of the depth."""
     with T.serial(Tiles(s).rows) as r:
         store(total, [r], T.float32(0))
-    write = _sums_of_floats if s.bits is None else by_bits(s.bits, int4=_sums4, int8=_sums8)
+    write = _sums_of_floats
+    if s.bits is not None:
+        write = by_format(s.bits, s.block, int4=_sums4, int8=_sums8, int8_blocks=_sums8_blocks)
     write(s, x, w, place, splits, total)
     return total
 
@@ -173,8 +175,32 @@ def _sums8(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer
         at = T.bind(turn * splits + split)
         with T.If(at < words), T.Then():
             word = T.bind(w[group, 2 + at, lane])
-            values = [T.shift_right(T.shift_left(word, T.int32(24 - 8 * j)), T.int32(24)) for j in range(4)]
-            _add(s, x, place, at * 4, values, total)
+            _add(s, x, place, at * 4, _signed_bytes(word), total)
+
+
+def _sums8_blocks(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer) -> None:
+    group, (lane, split) = place.group, place.threads
+    blocks, part, scales = s.weight[0][1], local((Tiles(s).rows,)), scales_of_block(s.block)
+    words = BLOCK // 4 // scales
+    with T.serial(math.ceil(blocks / splits)) as turn:
+        block = T.bind(turn * splits + split)
+        with T.If(block < blocks), T.Then(), T.serial(scales) as unit:
+            own = unit * LANES + lane
+            pair = T.bind(w[group, block, BLOCK // 4 * LANES + T.truncdiv(own, 2)])
+            bits = T.bitwise_and(T.shift_right(pair, T.truncmod(own, 2) * 16), T.int32(0xFFFF))
+            scale = T.bind(half_bits(bits))
+            with T.serial(Tiles(s).rows) as r:
+                store(part, [r], T.float32(0))
+            with T.serial(words) as i:
+                at = unit * words + i
+                word = T.bind(w[group, block, at * LANES + lane])
+                _add(s, x, place, block * BLOCK + at * 4, _signed_bytes(word), part)
+            with T.serial(Tiles(s).rows) as r:
+                store(total, [r], total[r] + part[r] * scale)
+
+
+def _signed_bytes(word: Expr) -> list[Expr]:
+    return [T.shift_right(T.shift_left(word, T.int32(24 - 8 * j)), T.int32(24)) for j in range(4)]
 
 
 def _sums_of_floats(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer) -> None:

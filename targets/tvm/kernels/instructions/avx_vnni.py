@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from tvm.script import tirx as T
 
-from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_words, whole_sums4
+from targets.tvm.kernels.instructions.contract import (
+    Expr,
+    InstructionSet,
+    Tile,
+    halves_of_words,
+    moved_up,
+    whole_sums,
+)
 
 
 def _dot(total: Expr, unsigned: Expr, signed: Expr) -> Expr:
@@ -18,6 +25,10 @@ def _add4(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Ex
     return _dot(total, weight, T.Broadcast(x[row, at + i], 8))
 
 
+def _add8(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
+    return _dot(total, moved_up(weight, 8), T.Broadcast(x[row, at + i], 8))
+
+
 def _dot8(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
     return _dot(total, T.Broadcast(x[row, at + i], 8), weight)
 
@@ -28,12 +39,14 @@ AVX_VNNI = InstructionSet(
     needs=frozenset(("avx2", "fma", "f16c", "avxvnni")),
     lanes=8,
     halves=halves_of_words(8),
-    sums4=whole_sums4(_add4),
+    sums4=whole_sums(_add4),
+    sums8=whole_sums(_add8),
     dot8=_dot8,
     unsigned=True,
     few4=8,
     unrolled4=True,
     few8=8,
+    few8_blocks=3,
     tile4=Tile(3, 1),
     tile8=Tile(3, 2),
 )

@@ -41,8 +41,8 @@ def halves_of_bytes(words: Expr) -> tuple[Expr, Expr]:
 
 
 @dataclass(frozen=True)
-class Sums4:
-    """Sums of a block of 4 bits, word by word, in a form that may be narrower than their results.
+class Sums:
+    """Sums of weights that share a scale, word by word, in a form that may be narrower than their results.
 
     Vectors take each word in turn: what is repeated of the activations serves all of them, and is then forgotten.
     LLVM repeats every word of a row but once: with one vector after the other, it kept all of them on the stack.
@@ -55,14 +55,24 @@ class Sums4:
     begin: Callable[[Expr], Expr | None]
     """Where the sum starts, in int32 → the sums before the first word; None: what the first word makes of nothing."""
     add: Callable[[Expr | None, Expr, Expr, Expr, Expr, int], Expr]
-    """(sums, weights, x, row, at, i) → the sums plus four products each, with word i of the eight at `at`."""
+    """(sums, weights, x, row, at, i) → the sums plus four products each, with word i of those at `at`."""
     end: Callable[[Expr, Expr], Expr]
     """(sums, start) → the results, in int32."""
 
 
-def whole_sums4(add: Callable[..., Expr]) -> Sums4:
+def whole_sums(add: Callable[..., Expr]) -> Sums:
     """Sums in int32 from the start on."""
-    return Sums4(1, "int32", lambda start: start, add, lambda total, start: total)
+    return Sums(1, "int32", lambda start: start, add, lambda total, start: total)
+
+
+def signed_sums(add: Callable[..., Expr], lanes: int) -> Sums:
+    """Sums in int32 of products whose operands both have a sign: they start at 0."""
+    return Sums(1, "int32", lambda start: T.Broadcast(T.int32(0), lanes), add, lambda total, start: total)
+
+
+def moved_up(words: Expr, lanes: int) -> Expr:
+    """Bytes with a sign as bytes without, 128 more."""
+    return T.bitwise_xor(words, T.Broadcast(T.int32(-0x7F7F7F80), lanes))
 
 
 @dataclass(frozen=True)
@@ -82,8 +92,10 @@ class InstructionSet:
     """Outputs in a vector: 16, 8 or 4."""
     halves: Callable[[Expr], tuple[Expr, Expr]]
     """Words → the low and the high halves of their bytes."""
-    sums4: Sums4
-    """Sums over the 32 weights of a block, 0 … 15 in 8 words, times activations."""
+    sums4: Sums
+    """Sums over the 32 weights of a block, 0 … 15 in 8 words, times activations; they start at -8 Σ of these."""
+    sums8: Sums
+    """Sums over 16 or 32 weights of a block, -128 … 127, times activations; they may start at -128 Σ of these."""
     dot8: Callable[[Expr, Expr, Expr, Expr, Expr, int], Expr]
     """(sum, weights, x, row, at, i) → sum + Σ over 4 weights, -127 … 127 in a word, times the activations of word i."""
     unsigned: bool
@@ -96,8 +108,10 @@ class InstructionSet:
     a row LLVM moves loads so early that sums leave the registers."""
     few8: int
     """Rows up to which a product of 8 bits reads one panel at a time."""
+    few8_blocks: int
+    """The same of 8 bits in blocks: rows of a panel whose sums, of a block and of all of them, are in registers."""
     tile4: Tile
-    """The tile of a prompt, weights of 4 bits."""
+    """The tile of a prompt, weights in blocks."""
     tile8: Tile
     """The tile of a prompt, weights of 8 bits."""
     asks_ahead: bool = False

@@ -2,14 +2,21 @@
 
 Of 4 bits, a block of 32 stays below 8 · 15 · 127 = 15240 in a lane, and twice that in a sum of neighbours: < 2¹⁵, so
 that one `addp` and one `sadalp` at its end make sums of four neighbours, which are the outputs.
-Of 8 bits, a pair of products is at most 2 · 127 · 127 = 32258: `addp` and `sadalp` follow every word.
+Of 8 bits, a pair of products is at most 2 · 128 · 127 = 32512: `addp` and `sadalp` follow every word.
 """
 
 from __future__ import annotations
 
 from tvm.script import tirx as T
 
-from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Sums4, Tile, halves_of_bytes
+from targets.tvm.kernels.instructions.contract import (
+    Expr,
+    InstructionSet,
+    Sums,
+    Tile,
+    halves_of_bytes,
+    signed_sums,
+)
 
 
 def _products(weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
@@ -46,12 +53,14 @@ NEON = InstructionSet(
     needs=frozenset(("neon",)),
     lanes=4,
     halves=halves_of_bytes,
-    sums4=Sums4(4, "int16", lambda start: None, _add4, lambda total, start: _added(start, total)),
+    sums4=Sums(4, "int16", lambda start: None, _add4, lambda total, start: _added(start, total)),
+    sums8=signed_sums(_dot8, 4),
     dot8=_dot8,
     unsigned=False,
     few4=2,
     unrolled4=False,
     few8=2,
+    few8_blocks=1,
     tile4=Tile(1, 1),
     tile8=Tile(2, 1),
 )

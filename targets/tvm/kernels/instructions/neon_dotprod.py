@@ -14,7 +14,14 @@ from __future__ import annotations
 
 from tvm.script import tirx as T
 
-from targets.tvm.kernels.instructions.contract import Expr, InstructionSet, Tile, halves_of_bytes, whole_sums4
+from targets.tvm.kernels.instructions.contract import (
+    Expr,
+    InstructionSet,
+    Tile,
+    halves_of_bytes,
+    signed_sums,
+    whole_sums,
+)
 
 
 def _dot(total: Expr, weight: Expr, x: Expr, row: Expr, at: Expr, i: int) -> Expr:
@@ -33,12 +40,14 @@ NEON_DOTPROD = InstructionSet(
     needs=frozenset(("neon", "dotprod")),
     lanes=4,
     halves=halves_of_bytes,
-    sums4=whole_sums4(_dot),
+    sums4=whole_sums(_dot),
+    sums8=signed_sums(_dot, 4),
     dot8=_dot,
     unsigned=False,
     few4=2,
     unrolled4=False,
     few8=4,
+    few8_blocks=2,
     tile4=Tile(2, 1),
     tile8=Tile(4, 1),
 )
