@@ -14,7 +14,6 @@ from partc.frontend.quantized.methods import METHODS
 from partc.ir.stored_integers import KEPT_BLOCKS
 
 FILE = "checkpoints.md"
-_KEPT = "kept by `quantize: stored`"
 
 
 def method_table() -> str:
@@ -23,13 +22,19 @@ def method_table() -> str:
     return "\n".join([*lines, *(f"| `{key}` | {row.reads} | {row.kept} |" for key, row in METHODS.items())])
 
 
+def _kept(name: str) -> str:
+    kept = KEPT_BLOCKS.get(name)
+    return (
+        "floats" if kept is None else f"kept, `{kept.format.name}`" + f" of {kept.block}" * (kept.block != 32)
+    )
+
+
 def block_table() -> str:
     """Formats of tensors in GGUF files."""
     lines = ["| format | weights of a block | bits a weight | integers |", "|---|---|---|---|"]
     plain = "| F32, F16, BF16, F64, I8 … I64 | | as they are | |"
     blocks = (
-        f"| {form.name} | {form.weights} | {form.bytes * 8 / form.weights:g} "
-        f"| {_KEPT if form.name in KEPT_BLOCKS else 'floats'} |"
+        f"| {form.name} | {form.weights} | {form.bytes * 8 / form.weights:g} | {_kept(form.name)} |"
         for form in BLOCKS
     )
     return "\n".join([*lines, plain, *blocks])

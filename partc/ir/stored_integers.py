@@ -6,6 +6,7 @@
 | `scaled(block, words |> bits(b) |> cast(i16) |> add(-z), scales)` | 16 … 256 | up to 4 bits int4, else int8_blocks |
 | the same with a zero point for each block | 16 … 256 | with offsets: GPTQ, AWQ and their like |
 | `scaled(block, integers |> cast(i8), scales)` | 16 … 256 | int8_blocks |
+| `scaled(32, pairs |> codes(e2m1), powers |> float8(e8m0))` | 32 | int8_blocks: MXFP4 as gpt-oss has it |
 
 Where the integers of all blocks have the same zero point there are no offsets, but for 4 and 8 bits with an odd one:
 what such a format stores as zero is 8, and 0 of -128 … 127.
@@ -47,6 +48,8 @@ KEPT_BLOCKS: Mapping[str, Kept] = {
     "MXFP4": Kept(INT8_BLOCKS, 32), "NVFP4": Kept(INT8_BLOCKS, 16),
 }  # fmt: skip
 """Formats of GGUF's blocks whose integers a format holds."""
+_WEIGHTS = {"fields": 1, "words": 8, "e2m1": 2}
+"""Weights of an element, in layouts without blocks of GGUF."""
 _SIZES = {form.name: (form.bytes, form.weights) for form in GGUF_BLOCKS}
 
 
@@ -119,6 +122,15 @@ def _found(source: WeightExpr) -> StoredIntegers | None:
             kept = KEPT_BLOCKS[name]
             added = Step("offsets", (kept.format.bits, kept.block, name), rows) if kept.has_minima else None
             return StoredIntegers(kept.format, rows, name, rows, name, kept.block, added)
+        case Join(
+            op="scaled",
+            argument=block,
+            parts=(
+                Step(op="codes", arguments=("e2m1",), source=data),
+                Step(op="float8", arguments=("e8m0",), source=scales),
+            ),
+        ):
+            return StoredIntegers(INT8_BLOCKS, data, "e2m1", scales, "e8m0", int(block))
         case Join(op="scaled", argument=block, parts=(data, scales, *zeros)) if block in _BLOCKS:
             return _with_zeros(int(block), data, scales, *zeros)
         case Step(op="cast", arguments=(str(kind),), source=inner) if kind in _FLOATS:
@@ -243,6 +255,6 @@ def sliced(source: Step, axis: int, first: int, last: int) -> Step:
     if axis == 1 and size:
         first, last = first // together * size, last // together * size
     elif axis == 1 and source.op == "integers":
-        unit = int(block) // (1 if layout == "fields" else 8)
+        unit = int(block) // _WEIGHTS[str(layout)]
         first, last = first * unit, last * unit
     return Step(source.op, source.arguments, Step("slice", (axis, first, last), source.source))

@@ -112,12 +112,15 @@ def test_default_workload_fits_a_short_sequence(folder: Path) -> None:
             )
             for block in ("48", "0", "-32", "512", "'32'", "32.0", "true", "null", "1e400", "[32]")
         ),
-        ("model: ./storyteller\nquantize: {weights: int8, block: 64}\n", "only int4 has blocks"),
+        (
+            "model: ./storyteller\nquantize: {weights: int8, block: 64}\n",
+            "only int4 or int8_blocks have blocks",
+        ),
         ("model: ./storyteller\nquantize: {head: q4_0}\n", "is not a known head"),
         *(
             (
                 f"model: ./storyteller\nquantize: {value}\n",
-                "expected one of a few words, found.*one of: none, int8, int4",
+                "expected one of a few words, found.*one of: none, int8_blocks, int8, int4",
             )
             for value in ("[int4]", "4", "true", "''", "{weights: 4}", "{weights: int4, head: null}")
         ),

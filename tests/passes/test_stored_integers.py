@@ -51,6 +51,7 @@ KEPT = {
     "eight bits and zero points": (f"scaled({BLOCK}, {WORDS8}, {SCALES}, {ZEROS8})", True),
     "signed bytes": (f'scaled({BLOCK}, "m"#"signed" |> cast(i8), {SCALES})', False),
     "signed bytes and zero points": (f'scaled({BLOCK}, "m"#"signed" |> cast(i8), {SCALES}, {ZEROS8})', True),
+    "floats of four bits": ('scaled(32, "m"#"pairs" |> codes(e2m1), "m"#"powers" |> float8(e8m0))', False),
     "q4_0": ('"m"#"q4_0" |> decode(Q4_0)', False),
     "q4_1": ('"m"#"q4_1" |> decode(Q4_1)', True),
     "q4_k": ('"m"#"q4_k" |> decode(Q4_K)', True),
@@ -58,7 +59,7 @@ KEPT = {
     "in half precision and back": (f"scaled({BLOCK}, {SHIFTED}, {SCALES}) |> cast(f16) |> cast(f32)", False),
 }
 """Source of a matrix, and whether its products have offsets."""
-EIGHT = [name for name in KEPT if name.startswith(("three", "eight", "signed"))]
+EIGHT = [name for name in KEPT if name.startswith(("three", "eight", "signed", "floats"))]
 FLOATS = {
     "permuted inputs": f'scaled(1, {SHIFTED}, take(1, {SCALES}, "m"#"index"))',
     "a scale a row": f'scaled(0, {SHIFTED}, "m"#"row_scales")',
@@ -88,6 +89,8 @@ class Stored:
             "words3": rng.integers(-(2**31), 2**31, (ROWS, COLUMNS * 3 // 32)).astype(np.int32),
             "signed": rng.integers(-128, 128, (ROWS, COLUMNS)).astype(np.int8),
             "zeros8": rng.integers(0, 100, (ROWS, blocks)).astype(np.uint8),
+            "pairs": rng.integers(0, 256, (ROWS, COLUMNS // 2)).astype(np.uint8),
+            "powers": rng.integers(110, 130, (ROWS, blocks)).astype(np.uint8),
             "awq": rng.integers(-(2**31), 2**31, (COLUMNS, ROWS // 8)).astype(np.int32),
             "scales": (rng.random((ROWS, blocks)) * 0.1).astype(np.float16),
             "row_scales": (rng.random((ROWS, 1)) * 0.1).astype(np.float16),

@@ -111,7 +111,7 @@ METHODS: Mapping[str, Method] = {
         "GPTQ",
         (Matrix(frozenset({"qweight"}), gptq.PARTS, gptq.weight),),
         "2, 3, 4 and 8 bits, groups or whole rows, zero points, act order; `checkpoint_format: gptq`, `gptq_v2`",
-        "4 bits, groups of 16 to 256, inputs in order",
+        "groups of 16 to 256, inputs in order",
         refuse=_gptq,
     ),
     "awq": Method(
@@ -129,7 +129,7 @@ METHODS: Mapping[str, Method] = {
         ),
         "`pack-quantized` of 2 to 8 bits, `int-quantized`, `float-quantized`, `naive-quantized`; groups, rows or whole "
         "matrices, zero points, permuted inputs",
-        "4 bits, groups of 16 to 256, inputs in order",
+        "groups of 16 to 256, inputs in order",
         _SCALES_OF_ACTIVATIONS,
         _compressed,
     ),
@@ -152,6 +152,7 @@ METHODS: Mapping[str, Method] = {
         "MXFP4",
         (Matrix(frozenset({"blocks"}), mxfp4.PARTS, mxfp4.weight, joint="_", result=""),),
         "the experts of gpt-oss",
+        "kept",
     ),
     "bitsandbytes": Method(
         "bitsandbytes",

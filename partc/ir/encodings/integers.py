@@ -4,8 +4,10 @@
 | --- | --- | --- |
 | a name of `BLOCK_FORMATS` | u8[N, n · bytes], blocks of GGUF | integers, scales and minima |
 | `words` | i32[N, K / 8], as GPTQ (turned) and compressed-tensors have it | 8 weights of 4 bits, the lowest first |
+| `e2m1` | u8[N, K / 2], as gpt-oss has it | 2 floats of 4 bits, the low half first, taken twice as integers |
 | `fields` | integers[N, K], one an element | of 4 bits 0 … 15, of 8 bits with their sign |
 | `plain` | f16, bf16 or f32[N, blocks] | the scales of `words` and `fields` |
+| `e8m0` | u8[N, blocks] | those of `e2m1`, powers of two, of which half is taken |
 
 `integers(bits, block, layout)` is the data, `factors(bits, block, layout)` the scales, and `offsets(bits, block,
 layout)` what is added to each weight of a block, f32[N, blocks] both. Of 4 bits data is that of int4, of which 8 stands
@@ -24,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partc.ir.encodings.blocks import BLOCK_FORMATS, read_blocks
+from partc.ir.encodings.numbers import E2M1_DOUBLED, exponents
 from partc.ir.weight_formats import INT4
 
 Array = npt.NDArray[Any]
@@ -54,7 +57,7 @@ def integers(raw: Array, bits: int, block: int, layout: str) -> Array:
 
 def factors(raw: Array, bits: int, block: int, layout: str) -> Floats:
     """The scales, as float32; NaN where float16 has no such number."""
-    scales = raw.astype(np.float32)
+    scales = exponents(raw, 128) if layout == "e8m0" else raw.astype(np.float32)
     if layout in BLOCK_FORMATS:
         scales = read_blocks(raw, BLOCK_FORMATS[layout], BLOCK_FORMATS[layout].scales, np.float32)
     with np.errstate(over="ignore"):
@@ -76,6 +79,8 @@ def _values(raw: Array, layout: str) -> Array:
     """Integers with their sign [N, K]."""
     if layout == "fields":
         return raw
+    if layout == "e2m1":
+        return E2M1_DOUBLED[np.stack([raw & 15, raw >> 4], axis=-1).reshape(len(raw), -1)]
     return read_blocks(raw, BLOCK_FORMATS[layout], BLOCK_FORMATS[layout].values, np.int16)
 
 
