@@ -11,7 +11,7 @@ import numpy as np
 from partc.errors import ModelError
 from partc.ir.edit import Names, drop_dead
 from partc.ir.graph import Attribute, Constant, Graph, Module, Node, Value, Weight
-from partc.ir.operators import QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
+from partc.ir.operators import QUANTIZED, QUANTIZED_EXPERTS, QUANTIZED_GATHER, QUANTIZED_MATMUL
 from partc.ir.quantization import NONE, STORED, Quantization
 from partc.ir.stored_integers import stored_integers
 from partc.ir.weight_formats import FORMATS, WeightFormat
@@ -20,7 +20,6 @@ from partc.pipeline.contract import Context, Pass
 from passes.rewrites.expert_products import ExpertProduct, expert, expert_products
 from passes.rewrites.fold_weights import FLOATS, append
 
-_QUANTIZED = tuple(operator.name for operator in (QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS))
 _PRODUCTS = ("MatMul", "Gemm")
 _CHOICES = frozenset(
     {"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Slice", "Gather", "Transpose", "Expand"}
@@ -49,13 +48,13 @@ class QuantizeWeights(Pass):
         if wanted is None or not wanted.has_weights:
             return False
         changed = quantize_weights(module.graph, wanted) > 0
-        if wanted.only_stored and not any(node.op in _QUANTIZED for node in module.graph.nodes):
+        if wanted.only_stored and not any(node.op in QUANTIZED for node in module.graph.nodes):
             raise ModelError(
                 "`quantize: stored` keeps integers, and no matrix of the checkpoint has any that a format holds",
                 where=f"graph {module.graph.name}",
                 hint="write `quantize: none`, or int4 or int8 to quantise it anew; docs/checkpoints.md says what fits",
             )
-        if not any(node.op in _QUANTIZED for node in module.graph.nodes):
+        if not any(node.op in QUANTIZED for node in module.graph.nodes):
             raise ModelError(
                 "there is nothing to quantise: no product with a matrix of weights, no table of tokens",
                 where=f"graph {module.graph.name}",

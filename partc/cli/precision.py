@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from partc.config.units import format_bytes
-from partc.ir.graph import Module, Weight
-from partc.ir.weight_formats import QUANTIZE_STEPS
-from partc.ir.weights import STORED_STEPS, has_step
+from partc.ir.graph import Graph, Module, Weight
+from partc.ir.operators import QUANTIZED
+from partc.ir.operators.quantized import format_of_node
 
 
 def precision_line(module: Module) -> str | None:
-    """`weights: int4, 0.81 MiB; 51 KiB keep theirs`, with the largest of these where one is a matrix; None: no news."""
+    """A line such as these; None: no news.
+
+    `weights: int4, 0.81 MiB; 51 KiB keep theirs`, with the largest of these where one is a matrix
+    `weights: stored, 580 MiB int4 and 260 MiB int8_blocks; 51 KiB keep theirs`
+    """
     if module.info.quantize is None:
         return None
-    weights = module.graph.weights()
-    kept = [weight for weight in weights if not _is_quantized(weight)]
-    made = sum(weight.bytes({}) for weight in weights if _is_quantized(weight))
-    line = f"weights: {module.info.quantize.text}, {format_bytes(made)}"
+    formats = _formats(module.graph)
+    sizes: dict[str, int] = {}
+    for weight, name in formats.items():
+        sizes[name] = sizes.get(name, 0) + weight.bytes({})
+    wanted = module.info.quantize.text
+    each = " and ".join(f"{format_bytes(size)} {name}" for name, size in sorted(sizes.items()))
+    line = f"weights: {wanted}, {format_bytes(sum(sizes.values())) if {wanted} >= {*sizes} else each}"
+    kept = [weight for weight in module.graph.weights() if weight not in formats]
     if not kept:
         return line
     largest = max(kept, key=lambda weight: weight.bytes({}))
@@ -23,8 +33,15 @@ def precision_line(module: Module) -> str | None:
     return f"{line}; {format_bytes(sum(weight.bytes({}) for weight in kept))} keep theirs{example}"
 
 
-def _is_quantized(weight: Weight) -> bool:
-    return weight.source is not None and has_step(weight.source, *QUANTIZE_STEPS, *STORED_STEPS)
+def _formats(graph: Graph) -> Mapping[Weight, str]:
+    """The format of every weight that is quantised, as data, scales or offsets."""
+    return {
+        weight: format_of_node(node).name
+        for node in graph.nodes
+        if node.op in QUANTIZED
+        for weight in node.operands
+        if isinstance(weight, Weight)
+    }
 
 
 def _type_of(weight: Weight) -> str:

@@ -10,9 +10,7 @@ from partc.ir.graph import Graph, Node, Value, Weight
 from partc.ir.operators import (
     CAUSAL_CONV,
     LINEAR_ATTENTION,
-    QUANTIZED_EXPERTS,
-    QUANTIZED_GATHER,
-    QUANTIZED_MATMUL,
+    QUANTIZED,
 )
 from partc.ir.operators.quantized import bits_of, block_of
 from partc.ir.panels import BLOCK
@@ -23,7 +21,6 @@ from partc.ir.whole import is_whole
 if TYPE_CHECKING:
     from targets.tvm.builder import Expr, FunctionBuilder
 
-QUANTIZED = tuple(operator.name for operator in (QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS))
 RECURRENT = (CAUSAL_CONV.name, LINEAR_ATTENTION.name)
 _STORED = frozenset(("u8", "i8"))
 _OTHER_TARGET = "use `target: ort` for this device"

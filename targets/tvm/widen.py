@@ -22,11 +22,10 @@ import numpy as np
 
 from partc.ir.effects import is_buffer
 from partc.ir.graph import Attribute, Constant, Graph, Node, Value, Weight
-from partc.ir.operators import ATTENTION, CAUSAL_CONV, QUANTIZED_ATTENTION, UPDATE_STATE
+from partc.ir.operators import ATTENTION, CAUSAL_CONV, QUANTIZED, QUANTIZED_ATTENTION, UPDATE_STATE
 from partc.ir.types import BY_SHORT, HALF
 from partc.ir.weights import Step
 from targets.rewrite import Rewriter
-from targets.tvm.checks import QUANTIZED
 
 
 def widen(graph: Graph) -> None:

@@ -11,13 +11,13 @@ import pytest
 from partc.config.devices import load_devices
 from partc.errors import PlanError, UserError
 from partc.ir.graph import Module, Node
+from partc.ir.operators import QUANTIZED
 from partc.ir.quantization import Quantization
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
 from partc.pipeline.sharing import SHARING
 from partc.planner.solve import STRATEGIES
 from passes.partition_graph import PartitionGraph, problem_of
-from targets.tvm.checks import QUANTIZED
 from targets.tvm.target import TvmTarget
 from tests.passes.models import decoder
 

@@ -32,8 +32,8 @@ from targets.tvm.kernels.quantized import (  # noqa: E402
     quantized_products,
 )
 from targets.tvm.kernels.quantized_experts import experts_of_rows  # noqa: E402
+from targets.tvm.kernels.quantized_format import Format  # noqa: E402
 from targets.tvm.kernels.quantized_gather import rows_of_panels  # noqa: E402
-from targets.tvm.kernels.quantized_tiles import Format  # noqa: E402
 from targets.tvm.machine import Machine, features_of_host, machine_of  # noqa: E402
 from targets.tvm.quantized import sums_of  # noqa: E402
 from tests.targets.emulated_kernels import call_emulated  # noqa: E402

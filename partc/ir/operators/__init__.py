@@ -31,6 +31,8 @@ OPERATORS: Mapping[str, Operator] = {
     )
 }
 """By the name that nodes have, domain included."""
+QUANTIZED = tuple(operator.name for operator in (QUANTIZED_MATMUL, QUANTIZED_GATHER, QUANTIZED_EXPERTS))
+"""Those that read quantised weights, whose format their `bits` and `block` name."""
 
 __all__ = [
     "ATTENTION",
@@ -38,6 +40,7 @@ __all__ = [
     "DOMAIN",
     "LINEAR_ATTENTION",
     "OPERATORS",
+    "QUANTIZED",
     "QUANTIZED_ATTENTION",
     "QUANTIZED_EXPERTS",
     "QUANTIZED_GATHER",

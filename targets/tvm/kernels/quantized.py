@@ -28,8 +28,9 @@ from targets.tvm.builder import Emitter, Expr, FunctionBuilder, Kernel, tensor_t
 from targets.tvm.kernels.instructions import InstructionSet
 from targets.tvm.kernels.quantize_activations import quantize_blocks, quantize_whole
 from targets.tvm.kernels.quantized_experts import experts_of_rows
+from targets.tvm.kernels.quantized_format import Format
 from targets.tvm.kernels.quantized_gather import rows_of_panels
-from targets.tvm.kernels.quantized_tiles import Format, write_group
+from targets.tvm.kernels.quantized_tiles import write_group
 from targets.tvm.kernels.script import Buffer, prim_func
 from targets.tvm.kernels.vector import ACTIVATIONS, loop_of
 from targets.tvm.operators import input_shape, shape_of

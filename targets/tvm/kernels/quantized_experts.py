@@ -12,7 +12,8 @@ from typing import Any
 
 from tvm.script import tirx as T
 
-from targets.tvm.kernels.quantized_tiles import Format, Row, Rows, write_group
+from targets.tvm.kernels.quantized_format import Format, Row, Rows
+from targets.tvm.kernels.quantized_tiles import write_group
 from targets.tvm.kernels.script import Buffer, Expr, prim_func, store
 from targets.tvm.kernels.vector import loop_of
 
