@@ -25,6 +25,7 @@ AXES: Mapping[str, Mapping[str, str]] = {
         "int8": "`quantize: int8`",
         "int4": "`quantize: int4`",
         "stored": "a checkpoint of AWQ, whose integers stay as they are",
+        "stored8": "one of GPTQ in 8 bits, in blocks of 16",
     },
     "cache": {"plain": "in the model's type", "int8": "`quantize: {cache: int8}`"},
     "split": {

@@ -26,7 +26,7 @@ from partc.runtime.client.client import Client
 from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.placing import Placing
 from partc.runtime.client.request import Request
-from tests.frontend.quantized.makers import awq, quantise_folder
+from tests.frontend.quantized.makers import awq, gptq, quantise_folder
 from tests.matrix.axes import Cell
 from tests.native.compiled import native_runner
 
@@ -72,15 +72,19 @@ def _model(kind: str, folder: Path) -> str:
     return f"model: {{config: {{{_CONFIGS[kind]}}}, seed: 4}}\ntask: {task}\nmax_sequence: 48\n{tokens}"
 
 
-def _of_awq(text: str, folder: Path) -> str:
-    """The text of a model.yaml for the same model, quantised by AWQ; what it names is saved first."""
+_METHODS = {"stored": awq(32), "stored8": gptq(8, 16, symmetric=True)}
+"""Weights that a checkpoint has → who made it."""
+
+
+def _quantised(text: str, folder: Path, weights: str) -> str:
+    """The text of a model.yaml for the same model, quantised by others; what it names is saved first."""
     checkpoint = folder / "checkpoint"
     if not checkpoint.is_dir():
         config = load_model_config(_written(folder / "plain.yaml", text))
         assert isinstance(config.model, RandomModel)
         made = random_network({"config": dict(config.model.config), "seed": 4}, config.task, torch.float32)
         made.save_pretrained(checkpoint)
-    quantise_folder(checkpoint, folder / "quantised", awq(32))
+    quantise_folder(checkpoint, folder / "quantised", _METHODS[weights])
     lines = text.splitlines(keepends=True)
     return "".join(
         [f"model: {folder / 'quantised'}\n", *(line for line in lines if not line.startswith("model:"))]
@@ -93,12 +97,13 @@ def _written(path: Path, text: str) -> Path:
 
 
 def _weights(cell: Cell) -> str:
-    is_kept = cell["weights"].startswith(("int", "stored"))
+    precision = "stored" if cell["weights"] in _METHODS else cell["weights"]
+    is_kept = precision.startswith(("int", "stored"))
     if cell["cache"] == "int8":
-        weights = f"weights: {cell['weights']}, " if is_kept else ""
+        weights = f"weights: {precision}, " if is_kept else ""
         quantize = f"quantize: {{{weights}cache: int8}}\n"
     else:
-        quantize = f"quantize: {cell['weights']}\n" if is_kept else ""
+        quantize = f"quantize: {precision}\n" if is_kept else ""
     return quantize + ("dtype: float16\n" if cell["weights"] == "float16" else "")
 
 
@@ -123,8 +128,8 @@ def compiled(cell: Cell, folder: Path) -> int:
     """Compile a cell into `folder`/build; the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
     text = _model(cell["model"], folder)
-    if cell["weights"] == "stored":
-        text = _of_awq(text, folder)
+    if cell["weights"] in _METHODS:
+        text = _quantised(text, folder, cell["weights"])
     (folder / "model.yaml").write_text(text + _weights(cell))
     (folder / "devices.yaml").write_text(_devices(cell))
     files = [str(folder / "model.yaml"), "--target", str(folder / "devices.yaml")]

@@ -6,7 +6,7 @@ operators is overlaid with. A kernel says in its docstring how many bytes it mov
 | file | kernels |
 | --- | --- |
 | `matmul.py`, `float_tiles.py` | products with weights of floats; how much of them stays in registers |
-| `quantized.py`, `quantized_tiles.py` | products with weights of 4 and 8 bits; their tiles |
+| `quantized.py`, `quantized_format.py`, `quantized_tiles.py` | products with weights of 4 and 8 bits; sizes, tiles |
 | `quantize_activations.py` | activations as bytes, for those products |
 | `quantized_experts.py` | the product of each row with the matrix of its expert |
 | `gather.py`, `quantized_gather.py` | rows of tables that lie in panels |
