@@ -128,7 +128,9 @@ def _piece(weight: Weight, expr: WeightExpr, rows: _Rows, start: int, stop: int,
     if (dtype, shape) != (weight.dtype, weight.shape):
         raise ModelError(f"expected {expected}, found {_type(dtype, shape)}", where=where, hint=hint)
     if not _has_finite_scales(expr, piece):
-        message = "cannot be quantised: it holds a NaN, an infinity, or a number too large for float16 scales"
+        message = (
+            "cannot be quantised: it holds a NaN, an infinity, or a number that float16 scales do not reach"
+        )
         raise ModelError(message, where=where, hint="mend the checkpoint, or write `quantize: none`")
     return piece
 

@@ -3,21 +3,22 @@
 | source | block | format |
 | --- | --- | --- |
 | `rows |> decode(NAME)`, blocks of GGUF | of `KEPT_BLOCKS` | by name; with offsets where blocks have minima |
-| `scaled(block, words |> bits(b) |> cast(i16) |> add(-z), scales)` | 16 … 256 | up to 4 bits int4, else int8_blocks |
-| the same with a zero point for each block | 16 … 256 | with offsets: GPTQ, AWQ and their like |
-| `scaled(block, integers |> cast(i8), scales)` | 16 … 256 | int8_blocks |
+| `scaled(block, words |> bits(b) |> cast(i16) |> add(-z), scales)` | 16 n, rows | to 4 bits int4, else int8_blocks |
+| the same with a zero point for each block | the same | with offsets: GPTQ, AWQ and their like |
+| `scaled(block, integers |> cast(i8), scales)` | the same | int8_blocks |
 | `scaled(32, pairs |> codes(e2m1), powers |> float8(e8m0))` | 32 | int8_blocks: MXFP4 as gpt-oss has it |
 
 Where the integers of all blocks have the same zero point there are no offsets, but for 4 and 8 bits with an odd one:
 what such a format stores as zero is 8, and 0 of -128 … 127.
 
-Rows chosen, joined or cast do not change what they are. Permuted inputs and blocks that end within a row do: such
-weights are floats like all others, and may be quantised anew.
+What has a scale for a row, or for more weights than a format's blocks have, repeats it. Rows chosen, joined or cast do
+not change what they are. Permuted inputs and blocks that end within a row do: such weights are floats like all others,
+and may be quantised anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
@@ -26,7 +27,8 @@ from partc.ir.graph import Graph, Weight
 from partc.ir.weight_formats import INT4, INT8_BLOCKS, WeightFormat
 from partc.ir.weights import STORED_STEPS, Join, Leaf, Step, WeightExpr
 
-_BLOCKS = (16, 32, 64, 128, 256)
+_BLOCKS = (256, 128, 64, 32, 16)
+"""Weights that may share a scale, the most first."""
 _FLOATS = frozenset({"f32", "f16", "bf16"})
 
 
@@ -87,7 +89,7 @@ class StoredIntegers:
 
 def stored_integers(source: WeightExpr | None, columns: int) -> StoredIntegers | None:
     """The integers of a matrix with so many columns; None where it is not stored so; O(parts)."""
-    found = None if source is None else _found(source)
+    found = None if source is None else _found(source, columns)
     return None if found is None or columns % found.block else found
 
 
@@ -116,7 +118,7 @@ def _is_matrix(source: WeightExpr, rows: int, columns: int, *, offsets: bool = T
     return found is not None and (offsets or found.offsets is None)
 
 
-def _found(source: WeightExpr) -> StoredIntegers | None:
+def _found(source: WeightExpr, columns: int) -> StoredIntegers | None:
     match source:
         case Step(op="decode", arguments=(str(name),), source=rows) if name in KEPT_BLOCKS:
             kept = KEPT_BLOCKS[name]
@@ -131,17 +133,29 @@ def _found(source: WeightExpr) -> StoredIntegers | None:
             ),
         ):
             return StoredIntegers(INT8_BLOCKS, data, "e2m1", scales, "e8m0", int(block))
-        case Join(op="scaled", argument=block, parts=(data, scales, *zeros)) if block in _BLOCKS:
-            return _with_zeros(int(block), data, scales, *zeros)
+        case Join(op="scaled", argument=block, parts=(data, *each)):
+            return _in_blocks(int(block) or columns, columns, data, each)
         case Step(op="cast", arguments=(str(kind),), source=inner) if kind in _FLOATS:
-            return _found(inner)
+            return _found(inner, columns)
         case Step(op="slice", arguments=(0, *_) as arguments, source=inner):
-            found = _found(inner)
+            found = _found(inner, columns)
             return found and found.by_rows(lambda rows: Step("slice", tuple(arguments), rows))
         case Join(op="concat", argument=0, parts=parts):
-            return _joined([_found(part) for part in parts])
+            return _joined([_found(part, columns) for part in parts])
         case _:
             return None
+
+
+def _in_blocks(
+    block: int, columns: int, data: WeightExpr, each: Sequence[WeightExpr]
+) -> StoredIntegers | None:
+    """Integers with scales and zero points for so many weights, which several smaller blocks may share."""
+    kept = next((size for size in _BLOCKS if block % size == 0), None)
+    if kept is None or columns % block:
+        return None
+    if block != kept:
+        each = [Step("repeat", (1, block // kept), numbers) for numbers in each]
+    return _with_zeros(kept, data, *each)
 
 
 def _with_zeros(

@@ -44,6 +44,12 @@ KEPT = {
     "another zero": (f"scaled({BLOCK}, {WORDS} |> add(-7), {SCALES})", True),
     "zero points": (f"scaled({BLOCK}, {WORDS}, {SCALES}, {ZEROS})", True),
     "awq": (f"scaled({BLOCK}, {FIELDS}, {SCALES}, {ZEROS})", True),
+    "a scale a row": (f'scaled(0, {SHIFTED}, "m"#"row_scales")', False),
+    "bytes with a scale a row": ('scaled(0, "m"#"signed" |> cast(i8), "m"#"row_scales")', False),
+    "a scale and a zero point for 512": (
+        f'scaled(512, {WORDS}, "m"#"row_scales", "m"#"row_zeros" |> cast(i16))',
+        True,
+    ),
     "three bits": (f"scaled({BLOCK}, {WORDS3} |> add(-4), {SCALES})", False),
     "three bits and zero points": (f"scaled({BLOCK}, {WORDS3}, {SCALES}, {ZEROS})", True),
     "eight bits": (f"scaled({BLOCK}, {WORDS8} |> add(-128), {SCALES})", False),
@@ -59,10 +65,10 @@ KEPT = {
     "in half precision and back": (f"scaled({BLOCK}, {SHIFTED}, {SCALES}) |> cast(f16) |> cast(f32)", False),
 }
 """Source of a matrix, and whether its products have offsets."""
-EIGHT = [name for name in KEPT if name.startswith(("three", "eight", "signed", "floats"))]
+EIGHT = [name for name in KEPT if name.startswith(("three", "eight", "signed", "floats", "bytes", "a scale"))]
 FLOATS = {
     "permuted inputs": f'scaled(1, {SHIFTED}, take(1, {SCALES}, "m"#"index"))',
-    "a scale a row": f'scaled(0, {SHIFTED}, "m"#"row_scales")',
+    "blocks that a row does not fill": f'scaled(48, {SHIFTED}, "m"#"row_scales")',
     "floats of eight bits": f'scaled({BLOCK}, "m"#"signed" |> float8(e4m3), {SCALES})',
 }
 
@@ -94,6 +100,7 @@ class Stored:
             "awq": rng.integers(-(2**31), 2**31, (COLUMNS, ROWS // 8)).astype(np.int32),
             "scales": (rng.random((ROWS, blocks)) * 0.1).astype(np.float16),
             "row_scales": (rng.random((ROWS, 1)) * 0.1).astype(np.float16),
+            "row_zeros": rng.integers(0, 16, (ROWS, 1)).astype(np.uint8),
             "wide_scales": np.full((ROWS, blocks), 1e-9, np.float32),
             "zeros": rng.integers(0, 16, (ROWS, blocks)).astype(np.uint8),
             "index": rng.integers(0, blocks, COLUMNS).astype(np.int32),
@@ -180,7 +187,7 @@ def test_a_scale_that_float16_lacks_is_refused_in_panels_too() -> None:
 
 
 def test_what_is_not_stored_gets_the_other_precision() -> None:
-    module = _module(FLOATS["a scale a row"])
+    module = _module(FLOATS["blocks that a row does not fill"])
     assert module.info.quantize is not None
     module.info = replace(module.info, quantize=replace(module.info.quantize, otherwise="int8"))
     (node,) = (node for node in _quantised(module).graph.nodes if node.op == "partc.QuantizedMatMul")

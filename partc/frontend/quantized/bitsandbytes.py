@@ -39,7 +39,7 @@ def weight(parts: Parts) -> SymbolicTensor:
         rows, columns = parts.matrix("weight")
         parts.scales("SCB")
         scale = Step("mul", (1 / 127,), Step("reshape", (rows, 1), parts.expr("SCB")))
-        return scaled((rows, columns), 0, parts.expr("weight"), scale)
+        return scaled((rows, columns), 0, Step("cast", ("i8",), parts.expr("weight")), scale)
     kind = "nf4" if f"{_STATE}nf4" in parts else "fp4"
     state = _state(parts, f"{_STATE}{kind}")
     rows, columns = state["shape"]

@@ -111,14 +111,14 @@ METHODS: Mapping[str, Method] = {
         "GPTQ",
         (Matrix(frozenset({"qweight"}), gptq.PARTS, gptq.weight),),
         "2, 3, 4 and 8 bits, groups or whole rows, zero points, act order; `checkpoint_format: gptq`, `gptq_v2`",
-        "groups of 16 to 256, inputs in order",
+        "groups of 16 and more, rows, inputs in order",
         refuse=_gptq,
     ),
     "awq": Method(
         "AWQ",
         (Matrix(frozenset({"qweight"}), awq.PARTS, awq.weight),),
         "4 bits, `version: gemm`",
-        "groups of 16 to 256",
+        "groups of 16 and more",
         refuse=_awq,
     ),
     "compressed-tensors": Method(
@@ -129,7 +129,7 @@ METHODS: Mapping[str, Method] = {
         ),
         "`pack-quantized` of 2 to 8 bits, `int-quantized`, `float-quantized`, `naive-quantized`; groups, rows or whole "
         "matrices, zero points, permuted inputs",
-        "groups of 16 to 256, inputs in order",
+        "groups of 16 and more, rows, inputs in order",
         _SCALES_OF_ACTIVATIONS,
         _compressed,
     ),
@@ -158,6 +158,7 @@ METHODS: Mapping[str, Method] = {
         "bitsandbytes",
         (Matrix(frozenset({"weight.absmax", "SCB"}), bitsandbytes.PARTS, bitsandbytes.weight),),
         "NF4 and FP4, scales quantised again or not; int8 (`SCB`)",
+        "int8",
     ),
 }
 """Methods of `quantization_config` that are read."""

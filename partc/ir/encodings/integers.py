@@ -13,9 +13,10 @@
 layout)` what is added to each weight of a block, f32[N, blocks] both. Of 4 bits data is that of int4, of which 8 stands
 for zero; of 8 bits that of int8_blocks.
 
-Scales are those of float16: one that float16 does not have becomes a NaN, which nobody takes. Those of K-quants and of
-IQ4_XS are products of a float16 and 4 to 8 bits, and are rounded to float16: by 1 in 2,048 at most, and 1 in 6,000 on
-average. Those of MXFP4 are powers of two; float16 has them from 2^-24 on, and what is smaller is rounded, too.
+Scales are rounded to float16: those of float32, and of K-quants and IQ4_XS, which are products of a float16 and 4 to 8
+bits, by 1 in 2,048 at most, and 1 in 6,000 on average. One that is too large, or so small that less than 8 bits would
+be left of it, becomes a NaN, which nobody takes; but of GGUF's products and of powers of two the smallest become 0:
+beside others of their matrix they are nothing.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ Floats = npt.NDArray[np.float32]
 
 _HALVES = {"Q4_0": (18, 2, 16), "Q4_1": (20, 4, 16), "Q4_K": (144, 16, 32)}
 """Blocks of 4 bits → bytes of one, bytes before its integers, bytes whose low halves are neighbours: the fast way."""
-_EXACT = frozenset({"plain", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "TQ1_0", "TQ2_0", "NVFP4"})
-"""Layouts whose scales are kept as they are; others are products, and rounded."""
+_LEFT = 2.0**-9
+"""The part of a scale of its own that rounding may take."""
 _ZERO = 8
 """What stands for zero among 4 bits."""
 
@@ -60,9 +61,11 @@ def factors(raw: Array, bits: int, block: int, layout: str) -> Floats:
     scales = exponents(raw, 128) if layout == "e8m0" else raw.astype(np.float32)
     if layout in BLOCK_FORMATS:
         scales = read_blocks(raw, BLOCK_FORMATS[layout], BLOCK_FORMATS[layout].scales, np.float32)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         rounded: Floats = scales.astype(np.float16).astype(np.float32)
-    is_kept = rounded == scales if layout in _EXACT else np.isfinite(rounded)
+        is_kept = np.isfinite(rounded)
+        if layout == "plain":
+            is_kept = np.abs(rounded - scales) <= np.abs(scales) * np.float32(_LEFT)
     kept: Floats = np.where(is_kept, rounded, np.float32(np.nan))
     return kept
 
