@@ -217,18 +217,10 @@ def _laid_out(data: WeightExpr, moved: int) -> tuple[WeightExpr, str]:
             return words, "words"
         case Step(op="cast", source=Step(op="bits", arguments=(4,), source=words)) if not moved:
             return words, "words"
-        case Step(op="cast", arguments=("i16" | "i8",)):
-            return (Step("add", (moved,), data) if moved else data), "fields"
+        case _ if not moved:
+            return data, "fields"
         case _:
-            wide = data if _is_wide(data) else Step("cast", ("i16",), data)
-            return (Step("add", (moved,), wide) if moved else data), "fields"
-
-
-def _is_wide(data: WeightExpr) -> bool:
-    """Whether integers are cast already, before they are turned or cut."""
-    return isinstance(data, Step) and (
-        data.op == "cast" or (data.op in ("transpose", "slice") and _is_wide(data.source))
-    )
+            return Step("add", (moved,), Step("cast", ("i16",), data)), "fields"
 
 
 def _joined(parts: list[StoredIntegers | None]) -> StoredIntegers | None:

@@ -6,7 +6,16 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 
 from tests.bench.random_models import MODELS
-from tests.bench.speed.make import Bundle, Checkpoint, Files, Genai, Gguf, IkGguf, OpenVino
+from tests.bench.speed.make import (
+    Bundle,
+    Checkpoint,
+    Files,
+    Genai,
+    Gguf,
+    IkGguf,
+    OpenVino,
+    StoredBundle,
+)
 from tests.bench.speed.places import Cell
 
 ALL = ("float32", "int8", "int4")
@@ -52,6 +61,10 @@ ORT_GENAI, OPENVINO, TRANSFORMERS = "onnxruntime-genai", "OpenVINO", "transforme
 LLAMA_CPP, LLAMA_RPC = "llama.cpp", "llama.cpp, cut in 2 (RPC)"
 LLAMA_Q4_K, LLAMA_IQ4_NL = "llama.cpp, Q4_K", "llama.cpp, IQ4_NL"
 IK_Q4_0, IK_Q4_K = "ik_llama.cpp", "ik_llama.cpp, Q4_K"
+FILES = {"Q4_0": "int4", "Q4_K_S": "int4", "Q8_0": "int8", "Q6_K": "int8"}
+"""Files of ik_llama.cpp that partc keeps as they are → the format beside which they stand."""
+STORED = {kind: f"{TVM}, {kind} file" for kind in FILES}
+IK_STORED = {kind: f"ik_llama.cpp, {kind}" for kind in ("Q8_0", "Q6_K")}
 LLAMAS = (LLAMA_CPP, LLAMA_Q4_K, LLAMA_IQ4_NL)
 """All that llama.cpp has in one piece; the fastest of them is the one to compare with."""
 
@@ -78,6 +91,18 @@ CONTESTANTS = {
         Contestant(LLAMA_IQ4_NL, "llama", Gguf({"int4": "IQ4_NL"}), ("int4",), *_CPP, others=("int4",)),
         Contestant(IK_Q4_0, "ik", IkGguf({"int4": "Q4_0"}), ("int4",), *_IK),
         Contestant(IK_Q4_K, "ik", IkGguf({"int4": "Q4_K_S"}), ("int4",), *_IK),
+        *(
+            Contestant(
+                STORED[kind],
+                "partc_engine",
+                StoredBundle("tvm", file=IkGguf({beside: kind})),
+                (beside,),
+                (*_PARTC_TVM[0], *_IK[0]),
+                _PARTC_TVM[1],
+            )
+            for kind, beside in FILES.items()
+        ),
+        *(Contestant(IK_STORED[kind], "ik", IkGguf({"int8": kind}), ("int8",), *_IK) for kind in IK_STORED),
         Contestant(LLAMA_RPC, "llama", _PLAIN_GGUF, ALL, *_CPP, 2),
         Contestant(
             TRANSFORMERS, "hf", Checkpoint(), ("float32",), ("transformers", "torch"), _PARTC[1], others=ALL

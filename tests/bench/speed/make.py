@@ -181,6 +181,38 @@ class Bundle:
         return f"source: a\nobjective: throughput\ndevices:\n{''.join(lines)}{links}"
 
 
+_STORED = {"Q4_0": 0.5625, "Q4_K_S": 0.5625 + 4 / 32, "Q8_0": 1.0625, "Q6_K": 1.125}
+"""What the matrices of a file of llama.cpp mostly are → bytes a weight when partc keeps it, offsets included."""
+
+
+@dataclass(frozen=True)
+class StoredBundle(Bundle):
+    """The same of a file that ik_llama.cpp has quantised, whose integers stay as they are."""
+
+    file: IkGguf = IkGguf({})
+
+    def weight_bytes(self, kind: str) -> float:
+        """See `Bundle`."""
+        return _STORED[self.file.types[kind]]
+
+    def path(self, cell: Cell) -> Path:
+        """See `Files`."""
+        plain = super().path(cell)
+        return plain.parent.with_name(f"{self.file.types[cell.kind]}-{plain.parent.name}") / plain.name
+
+    def make(self, cell: Cell) -> None:
+        """See `Files`."""
+        ensure(self.file, cell)
+        super().make(cell)
+
+    def model_yaml(self, cell: Cell) -> str:
+        """See `Bundle`."""
+        return (
+            f"model: {{gguf: {self.file.path(cell).resolve()}}}\ndtype: float32\nquantize: stored\n"
+            f"max_requests: 2\nmax_sequence: {SEQUENCE}\nworkload: {{prompt: 64, generate: 128}}\n"
+        )
+
+
 def ensure(files: Files, cell: Cell) -> None:
     """Make what is not there.
 

@@ -13,6 +13,7 @@ from tests.bench.speed.contestants import (
     CONTESTANTS,
     IK_Q4_0,
     IK_Q4_K,
+    IK_STORED,
     LLAMA_CPP,
     LLAMA_IQ4_NL,
     LLAMA_Q4_K,
@@ -23,6 +24,7 @@ from tests.bench.speed.contestants import (
     ORT_128,
     ORT_GENAI,
     RING,
+    STORED,
     THREE,
     TRANSFORMERS,
     TVM,
@@ -40,6 +42,8 @@ STYLES = {
     IK_Q4_0: ("#009e73", ""), IK_Q4_K: ("#009e73", "\\\\"),
     LLAMA_Q4_K: ("#d55e00", "\\\\"), LLAMA_IQ4_NL: ("#d55e00", "--"), LLAMA_RPC: ("#d55e00", ".."),
     TRANSFORMERS: ("#7f7f7f", ""),
+    **{STORED[kind]: ("#009e73", hatch) for kind, hatch in zip(STORED, ("--", "//", "..", "xx"), strict=True)},
+    **{IK_STORED[kind]: ("#e69f00", hatch) for kind, hatch in zip(IK_STORED, ("", "//"), strict=True)},
 }  # fmt: skip
 """Contestant → colour (of the palette of Okabe and Ito, for all eyes) and hatching."""
 WIDTH = 0.8
