@@ -70,10 +70,11 @@ def message_tables() -> str:
     for kind in kinds:
         if kind.__struct_fields__:
             lines += ["", f"**`{_tag(kind)}`**: {summary(kind)}", "", *field_table(kind)]
-    held = (parts.Row, parts.TensorSpec, parts.Opening, parts.Sampling, parts.Problem)
+    held = (parts.Row, parts.TensorSpec, parts.Opening, parts.Sampling, parts.Reuse, parts.Likely)
+    changed = (parts.Reached, parts.Held, parts.Resumption, parts.Problem)
     watched = (status.Vitals, readings.Readings, status.Work)
     rings = (status.RingStatus, status.DeviceStatus, status.Steps, status.Change)
-    for part in (*held, *watched, *rings):
+    for part in (*held, *changed, *watched, *rings):
         lines += ["", f"**{part.__name__}**: {summary(part)}", "", *field_table(part)]
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -37,8 +37,12 @@ place: {{a: layers 0-0, b: layers 1-1, c: layers 2-2}}
 devices: {{a: {{{DEVICE}}}, b: {{{DEVICE}}}, c: {{{DEVICE}}}}}
 links: {{default: {{bandwidth: 1 Gbit/s, latency: 1 ms}}}}
 """
-PROMPT, TOKENS = [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], 200
-WAYS = ({"temperature": 0.0}, {"temperature": 0.8, "seed": 7}, {"temperature": 1.3, "top_k": 40, "top_p": 0.9})
+PROMPT, TOKENS = [3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13], 120
+WAYS = (
+    {"temperature": 0.0},
+    {"temperature": 0.8, "seed": 7},
+    {"temperature": 1.3, "top_k": 40, "top_p": 0.9},
+)
 
 Commands = Mapping[str, list[str]]
 """Device -> the command that starts it."""
@@ -60,7 +64,8 @@ def third(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runtime") / "source"
     shutil.copytree(SOURCE, folder, ignore=shutil.ignore_patterns("runtime"))
     for header in ("zmq.h", "sodium.h", "jansson.h"):
-        found = subprocess.run(["cc", "-E", "-include", header, "-x", "c", os.devnull], capture_output=True, check=False)
+        command = ["cc", "-E", "-include", header, "-x", "c", os.devnull]
+        found = subprocess.run(command, capture_output=True, check=False)
         need(f"no {header} (README.md of examples/third-runtime)" if found.returncode else None)
     made = subprocess.run(["make", "-C", str(folder)], capture_output=True, text=True, check=False)
     assert made.returncode == 0, made.stderr
@@ -69,7 +74,7 @@ def third(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def expected(build: Path) -> list[list[int]]:
+def expected(build: Path) -> list[list[partc.Piece]]:
     """The answers of a ring of partc's native runners."""
     native = [str(native_runner())]
     with ring_of(build, dict.fromkeys("abc", native)) as ring:
@@ -98,7 +103,7 @@ class LocalRing:
         self.processes[name].wait()
         self.processes[name] = self._started(name)
 
-    def answer(self, way: Mapping[str, float], victim: str | None = None) -> list[int]:
+    def answer(self, way: Mapping[str, float], victim: str | None = None) -> list[partc.Piece]:
         """The tokens of an answer, during which a device is killed and started again."""
         with partc.Ring(self._build, connect=self.addresses["a"]) as client:
             options = {"max_new_tokens": TOKENS, "ignore_eos": True, **way}
@@ -109,14 +114,20 @@ class LocalRing:
                         victim = None
                 return list(pieces.told)
 
+    def end(self) -> None:
+        """Kill all devices."""
+        for process in self.processes.values():
+            process.kill()
+            process.wait()
+
 
 @contextmanager
 def ring_of(build: Path, commands: Commands) -> Iterator[LocalRing]:
     ring = LocalRing(build, commands)
-    with ExitStack() as ends:
-        for name in commands:
-            ends.callback(lambda name=name: (ring.processes[name].kill(), ring.processes[name].wait()))
+    try:
         yield ring
+    finally:
+        ring.end()
 
 
 def with_third(third: Path, place: str) -> Commands:
@@ -125,9 +136,10 @@ def with_third(third: Path, place: str) -> Commands:
     return {name: [str(third)] if name == place else own.pop() for name in "abc"}
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("place", ["a", "b", "c"])
 def test_tokens_are_those_of_our_own_runners(
-    build: Path, third: Path, expected: list[list[int]], place: str
+    build: Path, third: Path, expected: list[list[partc.Piece]], place: str
 ) -> None:
     with ring_of(build, with_third(third, place)) as ring:
         assert [ring.answer(way) for way in WAYS] == expected
@@ -139,7 +151,9 @@ def test_tokens_are_those_of_our_own_runners(
         assert ring.answer(WAYS[1]) == expected[1]
 
 
-def test_garbage_at_its_port_ends_nothing(build: Path, third: Path, expected: list[list[int]]) -> None:
+def test_garbage_at_its_port_ends_nothing(
+    build: Path, third: Path, expected: list[list[partc.Piece]]
+) -> None:
     with ring_of(build, with_third(third, "b")) as ring:
         assert ring.answer(WAYS[0]) == expected[0]
         host, port = ring.addresses["b"].split(":")
@@ -154,7 +168,9 @@ def test_a_file_that_has_changed_is_not_loaded(build: Path, third: Path, tmp_pat
     folder = shutil.copytree(build / "devices" / "b", tmp_path / "b")
     with (folder / "library.so").open("ab") as library:
         library.write(b"\0")
-    command = [third, "--bundle", folder, "--listen", "127.0.0.1:0"]
+    command = [str(third), "--bundle", str(folder), "--listen", "127.0.0.1:0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 1
-    assert done.stderr == f"error: {folder}/library.so: is not the file of this build; copy the folder again\n"
+    assert (
+        done.stderr == f"error: {folder}/library.so: is not the file of this build; copy the folder again\n"
+    )
