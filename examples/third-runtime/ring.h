@@ -10,6 +10,9 @@ typedef struct {                   // the last request of a slot
   json_t* opening;  // its sampling, and whether it is traced; NULL: the slot had no request yet
 } Request;
 
+enum { SLOTS = 256 };
+extern Request requests[SLOTS];
+
 typedef struct {
   const char* name;
   void* bytes;
@@ -31,12 +34,14 @@ typedef struct Step {
 
 void begin_step(json_t* head, const char* name, void* bytes);  // at the source; takes `head` and its first value
 void advance(void);                                            // runs all that can
-void tick(void);                                               // tells the source what has become true
 void close_request(uint64_t request, bool report);
-void adopt_next(void);  // puts the prepared placement in force
+void drop_steps(void);  // all of them
 
 // sample.c: the token; `likely` gets what its sampling asks for
 int64_t draw(const float* logits, const json_t* sampling, uint64_t row, uint64_t position, json_t* likely);
+// change.c
+void tick(void);        // tells the source what has become true
+void adopt_next(void);  // puts the prepared placement in force
 // source.c
 void open_source(void);
 void tick_source(void);

@@ -56,7 +56,13 @@ void send_values(Peer* peer, json_t* head, const void** values, const size_t* si
 void count_from_0(void);  // links, since another placement is in force
 void free_message(Message* message);
 
-// What the rooms above do. ring.c:
+// Between sockets.c, fields.c and wire.c.
+extern void *router, *zap;
+extern const char* own_address;
+void check_key(void);               // answers what libzmq asks about a key
+bool is_known(const json_t* head);  // a kind that is taken here, and all of its fields fit
+
+// What the rooms above do. ring.c and change.c:
 void take_values(Peer* from, Message* message);             // the next frame of a link; takes it
 void take_order(const char* kind, Message* message);        // of the source
 void fail(int64_t request, bool earlier, json_t* problem);  // -1: all requests; tells the source
