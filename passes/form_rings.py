@@ -48,7 +48,8 @@ class FormRings(Pass):
         @cache
         def profiled(wish: Wish) -> Module:
             info = of_batch(module.info, 1) if module.info.batches else replace(module.info, batch=1)
-            info = replace(info, prompt=wish.prompt, generate=wish.answer)
+            # Requests of others fill the rings of a fleet, so that there is no time for guesses.
+            info = replace(info, prompt=wish.prompt, generate=wish.answer, drafted=0.0)
             return replace(module, info=info, profile=profile_on(few, info, module))
 
         def problems(wish: Wish, source: str) -> Problem:

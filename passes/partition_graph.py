@@ -28,6 +28,7 @@ from partc.pipeline.registry import load_pass, load_target
 from partc.pipeline.sharing import SHARING
 from partc.planner.explain.remedies import model_remedy
 from partc.planner.groups.evaluate import evaluate_plan
+from partc.planner.model.draft_prices import drafts_of
 from partc.planner.model.edges import edges_of
 from partc.planner.model.layers import Shape, shape_of
 from partc.planner.model.objective_values import tokens_per_s
@@ -367,14 +368,16 @@ def _whole_problem(module: Module, devices: DevicesConfig) -> Problem:
         ),
         phases=tuple(_phase(module, profile, step, devices) for step in workload(module.info)),
         batch=module.info.batch or 1,
-        returns=_returns(devices),
+        returns=_returns(module.info, devices),
+        drafts=drafts_of(module, devices),
     )
 
 
-def _returns(devices: DevicesConfig) -> int | None:
+def _returns(info: ModelInfo, devices: DevicesConfig) -> int | None:
     match devices.returns:
         case "auto":
-            return by_objective(devices.objective, latency=None, throughput=0)
+            # With guesses, too, a device that is returned to is busy twice in a step, and has others waiting.
+            return by_objective(devices.objective, latency=0 if info.drafted else None, throughput=0)
         case "any":
             return None
         case int() as most:

@@ -37,19 +37,19 @@ def planned_lines(module: Module, devices: DevicesConfig) -> list[str]:
     from partc.planner.explain.cannot import planned_facts
 
     facts = planned_facts(module, devices)
-    return [*_drafts_line(module, facts), *(f"- {one.sentence}" for one in missing(facts))]
+    return [*_drafts_lines(module), *(f"- {one.sentence}" for one in missing(facts))]
 
 
-def _drafts_line(module: Module, facts: Facts) -> list[str]:
-    """A line about the gain of guessed tokens; none where none are guessed."""
-    from partc.planner.explain.drafted import drafted_text, pace_of
-    from partc.planner.model.problem_json import read_problem
+def _drafts_lines(module: Module) -> list[str]:
+    """Lines about the gain of guessed tokens, and the plans for more of them; none where they bring none."""
+    from partc.planner.explain.drafted import drafted_text
 
     plan = module.plan
-    if plan is None or plan.predicted is None or not facts.drafts:
+    if plan is None or plan.predicted is None:
         return []
-    pace = pace_of(read_problem(plan.problem), plan.predicted)
-    return [] if pace is None or pace.room < 2 or (module.info.batch or 1) > 1 else [drafted_text(pace)]
+    lap_s = next((each.latency_s for each in plan.predicted.phases if each.phase == "decode"), 0.0)
+    gain = drafted_text(lap_s, plan.predicted.drafts)
+    return [gain, *(each["text"] for each in plan.answer.explain.get("drafts", []))] if gain else []
 
 
 def watched_lines(facts: Facts | None, status: RingStatus) -> list[str]:

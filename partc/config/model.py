@@ -73,6 +73,8 @@ class Workload:
     """Tokens generated after it."""
     batch: int = 1
     """Sequences of a request."""
+    drafted: float = 0.0
+    """Share of the tokens that come true from a guess (drafts)."""
 
 
 @dataclass(frozen=True)
@@ -269,7 +271,7 @@ def _max_source(top: Section, task: str, max_sequence: int) -> int:
 def _workload(top: Section, task: str, max_sequence: int, max_source: int, max_batch: int) -> Workload:
     """The workload; the defaults shrink to a short max_sequence, but what is written must fit."""
     section = top.section("workload")
-    section.allow(("prompt", "generate", "batch"))
+    section.allow(("prompt", "generate", "batch", "drafted"))
     answers = generates(task)
     if task in WITH_SOURCE:
         prompt = section.whole("prompt", min(32, max_source))
@@ -286,17 +288,45 @@ def _workload(top: Section, task: str, max_sequence: int, max_source: int, max_b
                 "workload",
                 hint="raise max_sequence or shorten the workload",
             )
-        return Workload(prompt, generate, _workload_batch(top, task, max_batch))
-    prompt = section.whole("prompt", min(32, max(1, max_sequence // 4) if answers else max_sequence))
-    generate = section.whole("generate", min(96, max(1, max_sequence - prompt)))
-    if task != "graph" and prompt + (generate if answers else 0) > max_sequence:
-        needed = f"{prompt} + {generate} tokens" if answers else f"{prompt} tokens"
-        raise top.error(
-            f"a workload of {needed} is longer than max_sequence ({max_sequence})",
-            "workload",
-            hint="raise max_sequence or shorten the workload",
+    else:
+        prompt = section.whole("prompt", min(32, max(1, max_sequence // 4) if answers else max_sequence))
+        generate = section.whole("generate", min(96, max(1, max_sequence - prompt)))
+        if task != "graph" and prompt + (generate if answers else 0) > max_sequence:
+            needed = f"{prompt} + {generate} tokens" if answers else f"{prompt} tokens"
+            raise top.error(
+                f"a workload of {needed} is longer than max_sequence ({max_sequence})",
+                "workload",
+                hint="raise max_sequence or shorten the workload",
+            )
+    batch = _workload_batch(top, task, max_batch)
+    return Workload(prompt, generate, batch, _drafted(top, section, task, batch))
+
+
+def _drafted(top: Section, section: Section, task: str, batch: int) -> float:
+    """The share of tokens that come true from a guess."""
+    share = section.number("drafted", 0.0)
+    if share > 1.0:
+        raise section.error(
+            f"expected a share of tokens from 0 to 1, found {share:g}", "drafted", hint="write `drafted: 0.3`"
         )
-    return Workload(prompt, generate, _workload_batch(top, task, max_batch))
+    reason = next(
+        (
+            text
+            for holds, text in (
+                (not generates(task), f"a model for {task} makes no tokens that could be guessed"),
+                (not _drafts(top), "`drafts: off`: no tokens are guessed"),
+                (
+                    batch > 1 or top.data.get("max_batch") == "auto",
+                    "tokens of several sequences are not guessed",
+                ),
+            )
+            if share and holds
+        ),
+        None,
+    )
+    if reason is not None:
+        raise section.error(reason, "drafted", hint="remove `drafted` from the workload")
+    return share
 
 
 def _workload_batch(top: Section, task: str, max_batch: int) -> int:

@@ -190,13 +190,23 @@ class MemoryUse(Struct, frozen=True):
     available_bytes: Number
 
 
-class Predicted(Struct, frozen=True):
+class DraftedToken(Struct, frozen=True):
+    """The time of a decoded token of one request that has the ring for itself, where some tokens are guessed."""
+
+    share: Number
+    """Share of the tokens that come true from a guess."""
+    token_s: Number
+
+
+class Predicted(Struct, frozen=True, omit_defaults=True):
     """The step of every phase, the memory of every device in use, and how long each device and link is busy."""
 
     phases: tuple[Timeline, ...]
     memory: tuple[MemoryUse, ...]
     busy_s: dict[str, Number]
     """Weighted busy time per step of each device (`A`) and link (`A->B`) in use."""
+    drafts: tuple[DraftedToken, ...] = ()
+    """Shares of guessed tokens, ascending; empty where none are guessed."""
 
 
 class Holding(Struct, frozen=True):

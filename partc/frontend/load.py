@@ -326,6 +326,7 @@ def _info(config: ModelConfig, source: Source) -> ModelInfo:
         drafts=config.drafts,
         prompt=config.workload.prompt,
         generate=config.workload.generate,
+        drafted=config.workload.drafted,
         batch=config.workload.batch if config.workload.batch > 1 else None,
         batches=config.batches,
         dims=dims,

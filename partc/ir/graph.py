@@ -201,6 +201,8 @@ class ModelInfo:
     """Tokens of the prompt that the plan is best for."""
     generate: int = 96
     """Tokens of the answer that the plan is best for."""
+    drafted: float = 0.0
+    """Share of the answer's tokens that come true from a guess, for which the plan is best."""
     batch: int | None = None
     """Sequences of a request that the plan is best for; None: one."""
     batches: tuple[int, ...] = ()

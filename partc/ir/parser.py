@@ -93,6 +93,8 @@ def _info(line: Line) -> ModelInfo:
     numbers = [info.max_sequence, info.max_batch, info.max_requests, info.prompt, info.generate]
     if min(*numbers, *info.dims.values(), *info.batches, info.batch or 1) < 1:
         line.fail("a number in the model header is below 1")
+    if not 0.0 <= info.drafted <= 1.0:
+        line.fail("'drafted' in the model header is a share from 0 to 1")
     return replace(info, quantize=fields.get("quantize"))
 
 

@@ -139,6 +139,14 @@ class Target(ABC):
         """
         return None
 
+    def token_costs(self, graph: Graph, info: ModelInfo) -> Mapping[int, float]:
+        """Consecutive tokens of a request in a step → the time of such a step by that of one token, as is expected.
+
+        Asked of a whole model before it is cut, of a target whose tools may not be there. Empty: it computes them one
+        after the other.
+        """
+        return {}
+
     def widened(self, dtype: str) -> frozenset[str]:
         """Which of `weights` and `activations` of that type take the memory of float32, for lack of kernels."""
         return frozenset()

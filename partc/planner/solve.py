@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias
 
 from partc.errors import PlanError
+from partc.pipeline.sharing import SHARING
 
 if TYPE_CHECKING:  # the command line reads the names below for its help, and must stay quick
     from partc.format.plan import Plan
@@ -53,9 +54,36 @@ def load_strategy(name: str) -> Strategy:
 
 
 def solve(problem: Problem, strategy: str = "optimal", *, explained: bool = True) -> Plan:
-    """The plan of a strategy for a problem; `explained` adds why it is so, which takes further solves."""
-    plan = load_strategy(strategy)(problem)
+    """The plan of a strategy for a problem; `explained` adds why it is so, which takes further solves.
+
+    Raises:
+        PlanError: unknown, or it lets devices share stages where tokens are guessed.
+    """
+    plan = _drafted(problem, strategy) if problem.drafted else load_strategy(strategy)(problem)
     return with_explanation(problem, plan, free=strategy == "optimal") if explained else plan
+
+
+def _drafted(problem: Problem, strategy: str) -> Plan:
+    """The plan of a strategy where some tokens are guessed: those of papers choose as if none were.
+
+    Raises:
+        PlanError: unknown, or it lets devices share stages: no search of theirs knows the time of a guessed token.
+    """
+    from dataclasses import replace
+
+    from partc.planner.baselines.valued import valued_plan
+
+    chosen = load_strategy(strategy)
+    if strategy == "optimal":
+        return chosen(problem)
+    if strategy in SHARING:
+        raise PlanError(
+            f"{strategy} plans for no guessed tokens",
+            where="workload: drafted",
+            hint="remove `drafted` from the workload, or use --strategy optimal",
+        )
+    plan = chosen(replace(problem, drafts=None))
+    return plan if plan.stages is None else valued_plan(problem, plan.stages, plan.method)
 
 
 def with_explanation(problem: Problem, plan: Plan, *, free: bool) -> Plan:

@@ -34,6 +34,8 @@ _WIDE = {4: (0.09, 0.12), 8: (0.06, 0.06), 16: (0.10, 0.10), 32: (0.05, 0.05)}
 """Bits of a weight → the cost of a row, in steps of few rows and of more; without and with VNNI of 512 bits."""
 _GPU = (0.03, 0.03)
 """The same of a GPU: on an H200 256 rows of a model of 110M in int4 take 7.7 times as long as one row."""
+FEW_ROWS: Mapping[str, int] = {"x86_64": 8, "aarch64": 2}
+"""Architecture → rows that all of its processors count as few: what is known where TVM is not there to ask."""
 _ONE_ROW = frozenset({"Gather", QUANTIZED_GATHER.name})
 """Operators that read rows of a weight, and not all of it."""
 
@@ -64,6 +66,13 @@ def token_costs(
     return _costs(
         own, [{entry.batch for entry in entries[g.name] if entry.sequence == 1} for g in own], machine
     )
+
+
+def expected_token_costs(graph: Graph, rows: Iterable[int], machine: Machine) -> dict[int, float]:
+    """Rows of one token each → the time of such a step of a whole model by that of one row, before there is code."""
+    few, many = _row_costs([graph], machine)
+    most = FEW_ROWS[machine.platform.arch]
+    return {size: (1 + size * (few if size <= most else many)) / (1 + few) for size in rows}
 
 
 def _graphs_of_steps(graphs: Sequence[Graph]) -> list[Graph]:

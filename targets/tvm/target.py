@@ -10,6 +10,7 @@ from typing import Any
 from partc.bundle.describe import state_spec
 from partc.errors import InternalError, UserError
 from partc.format.build import EngineSpec, LibraryFunctions, LibraryOptions, Submodule
+from partc.format.build_rules import MOST_STEP_TOKENS
 from partc.format.kernel_plan import KERNELS_FILE, kernel_plan_text
 from partc.ir.graph import Graph, ModelInfo, Node, Part, Weight
 from partc.ir.types import HALF
@@ -28,7 +29,7 @@ from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
 from targets.tvm.quantized import stored_bytes, write_quantized
 from targets.tvm.specialise import Entry, entries_by_graph, entries_of, outputs_of, rows_of_tokens, specialise
-from targets.tvm.step_costs import has_wide_vnni, step_costs, token_costs
+from targets.tvm.step_costs import expected_token_costs, has_wide_vnni, step_costs, token_costs
 from targets.tvm.toolchain import Toolchain, check_installed, find_toolchain
 from targets.tvm.widen import widen
 from targets.weights import Placed, write_weights
@@ -122,6 +123,11 @@ class TvmTarget(Target):
         """See `Target`: forms of quantised weights."""
         return refusal_of(node)
 
+    def token_costs(self, graph: Graph, info: ModelInfo) -> Mapping[int, float]:
+        """See `Target`: the same as `lower` says of the code, by the processor's kind and the weights' formats."""
+        rows = [size for size in self._rows([graph], info) if size <= MOST_STEP_TOKENS]
+        return expected_token_costs(graph, rows, self.machine)
+
     def widened(self, dtype: str) -> frozenset[str]:
         """See `Target`: kernels convert weights while they read them, and compute in float32."""
         return frozenset(("activations",)) if dtype in HALF else frozenset()
@@ -178,7 +184,7 @@ class TvmTarget(Target):
         from targets.tvm.gpu.fuse import fuse_for_gpu
 
         tools = find_toolchain(self.machine, self.linker, self.nvcc)
-        entries = entries_by_graph(part, info, self.batches, self.sizes, self._rows(part, info))
+        entries = entries_by_graph(part, info, self.batches, self.sizes, self._rows(part.graphs, info))
         graphs = {
             graph.name: [_static(graph, info, one) for one in entries[graph.name]] for graph in part.graphs
         }
@@ -237,9 +243,9 @@ class TvmTarget(Target):
         """Whether its code computes tokens of several requests in one step: on processors it does."""
         return not self.machine.is_gpu
 
-    def _rows(self, part: Part, info: ModelInfo) -> tuple[int, ...]:
+    def _rows(self, graphs: Sequence[Graph], info: ModelInfo) -> tuple[int, ...]:
         """Rows of one token each that the library has code for; a GPU computes them one after the other."""
-        kinds = (state.kind for graph in part.graphs for state in graph.states())
+        kinds = (state.kind for graph in graphs for state in graph.states())
         return () if self.machine.is_gpu else rows_of_tokens(info, kinds)
 
     def _build(

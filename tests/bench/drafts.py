@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from partc.format.message_parts import Sampling
-from partc.planner.explain.drafted import Pace
+from partc.planner.model.drafted import Pace
 from partc.planner.model.plan_file import PLAN_FILE
 from partc.runtime.client.client import Client
 from partc.runtime.client.launch import launch_local

@@ -285,6 +285,29 @@ def test_batches_that_cannot_be(folder: Path, text: str, message: str) -> None:
         load(folder, text)
 
 
+def test_a_workload_of_guessed_tokens(folder: Path) -> None:
+    assert load(folder, "model: ./storyteller\nworkload: {drafted: 0.3}\n").workload == Workload(
+        32, 96, 1, 0.3
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("model: ./storyteller\nworkload: {drafted: 1.5}\n", "from 0 to 1, found 1.5"),
+        ("model: ./storyteller\nworkload: {drafted: -1}\n", "at least zero"),
+        ("model: ./storyteller\ndrafts: off\nworkload: {drafted: 0.3}\n", "`drafts: off`"),
+        ("model: ./storyteller\nmax_batch: 2\nworkload: {batch: 2, drafted: 0.3}\n", "several sequences"),
+        ("model: ./storyteller\nmax_batch: auto\nworkload: {drafted: 0.3}\n", "several sequences"),
+        ("model: ./storyteller\ntask: feature-extraction\nworkload: {drafted: 0.3}\n", "makes no tokens"),
+        ("model: {onnx: net.onnx}\nworkload: {drafted: 0.3}\n", "makes no tokens"),
+    ],
+)
+def test_tokens_that_cannot_be_guessed(folder: Path, text: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        load(folder, text)
+
+
 @pytest.mark.parametrize("key", ["max_sequence", "max_batch", "max_requests"])
 def test_numbers_beyond_everything(folder: Path, key: str) -> None:
     with pytest.raises(ConfigError, match=f"{key}: expected a finite number up to .* of about 401 digits"):

@@ -15,6 +15,7 @@ from partc.ir.text import parse_module, print_module
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
 from partc.planner.model.evaluate import evaluate
+from partc.planner.model.problem import Drafts
 from partc.planner.model.problem_json import problem_json, read_problem
 from partc.planner.model.roofline import roofline_s
 from passes.partition_graph import NEARLY, PartitionGraph, problem_of
@@ -91,6 +92,29 @@ def test_the_phases_are_weighted_by_the_workload(tmp_path: Path) -> None:
         (0, 1, 4 * HIDDEN, "h0"), (1, 2, 4 * HIDDEN, "l0.mid"),
     ]  # fmt: skip
     assert prefill.edges[0].bytes == 32 * 4 * HIDDEN
+
+
+def test_guesses_are_part_of_the_problem_with_their_prices(tmp_path: Path) -> None:
+    path = devices_file(tmp_path)
+    module = profiled(drafted=0.25)
+    problem = problem_of(module, load_devices(path))
+    assert problem.drafts == Drafts(0.25), "onnxruntime computes one token after the other"
+    assert problem.returns == 0
+    path.write_text(path.read_text().replace("target: ort, arch: aarch64", "target: tvm, arch: x86_64"))
+    few = problem_of(module, load_devices(path)).drafts
+    assert few is not None
+    # float32 with AVX2: a row costs 0.13 of reading all weights.
+    assert dict(few.step_tokens) == pytest.approx({k: (1 + 0.13 * k) / 1.13 for k in (2, 4, 8)})
+    path.write_text(path.read_text().replace("target: tvm, arch: x86_64", "target: ort, arch: aarch64", 1))
+    mixed = problem_of(module, load_devices(path)).drafts
+    assert mixed == Drafts(0.25, ((2, 2.0), (4, 4.0), (8, 8.0))), "the slowest device counts"
+
+
+@pytest.mark.parametrize(
+    "info", [{"drafts": False}, {"batch": 2, "max_batch": 2}, {"task": "feature-extraction"}]
+)
+def test_no_tokens_are_guessed_where_they_cannot_be(tmp_path: Path, info: dict[str, Any]) -> None:
+    assert problem_of(profiled(**info), load_devices(devices_file(tmp_path))).drafts is None
 
 
 def test_the_roofline(tmp_path: Path) -> None:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 
 from partc.errors import PlanError
 from partc.format.placement import Stages
 from partc.format.plan import Plan, feasible_plan, infeasible_plan
+from partc.planner.exact.drafted import seek_drafted
 from partc.planner.exact.intervals import seek_intervals
 from partc.planner.exact.returns.search import Returning, seek_returning
 from partc.planner.exact.solution import Best, Solution, bound_of, cost_of
@@ -66,6 +68,16 @@ def seek_best(
 
     `within`: work that several solves have in common.
     """
+    if problem.drafted:
+        seek = partial(_seek_weighed, forced=forced, effort=effort)
+        return seek_drafted(problem, seek, effort, within, must_use_others=forced is not None)
+    return _seek_weighed(problem, forced=forced, effort=effort, within=within)
+
+
+def _seek_weighed(
+    problem: Problem, *, forced: Forced | None = None, effort: Effort, within: Budget | None = None
+) -> Best:
+    """The same where the objective is a sum over phases, or the longest busy time."""
     best = seek_intervals(problem, forced=forced, effort=effort, within=within)
     if problem.returns == 0 or len(problem.submodules) < 3 or len(problem.devices) < 2:
         return best
@@ -117,7 +129,7 @@ def bound_beside(problem: Problem, value: float, stages: Stages) -> float | None
 
 def is_feasible(problem: Problem) -> bool | None:
     """Whether there is a plan; None where neither was shown."""
-    best = seek_best(problem, effort=QUESTION)
+    best = seek_best(replace(problem, drafts=None), effort=QUESTION)
     if best.solution is not None:
         return True
     return False if best.proven else None

@@ -210,9 +210,11 @@ class Search:
             latency_s, seconds_per_byte = link or (0.0, 0.0)
             for p, weight in enumerate(tables.weights):
                 traffic = tables.traffic(p, sender.first, sender.end, label.cut)
-                seconds = latency_s + seconds_per_byte * traffic.bytes
+                sending = seconds_per_byte * traffic.bytes
+                seconds = latency_s + sending
                 starts[p] = np.maximum(starts[p], np.where(traffic.exists, sender.finish_s[p] + seconds, 0.0))
                 busy += np.where(traffic.exists, weight * seconds if link else np.inf, 0.0)
+                busy[tables.sends_too_long(p, sending)] = np.inf
             longest = np.maximum(longest, busy)
         return starts, longest
 

@@ -94,7 +94,8 @@ class Tables:
         for b, (need, disk) in enumerate(self._needs()):
             ends[:, b] += ((taken + need <= room) & (disk <= storage)).sum(axis=1)
         unknown = np.stack([self._first_unknown(device.name) for device in devices])
-        return np.maximum(np.minimum(ends, unknown), np.arange(self.count + 1)[None, :])
+        ends = np.minimum(np.minimum(ends, unknown), self._busy_ends())
+        return np.maximum(ends, np.arange(self.count + 1)[None, :])
 
     @cached_property
     def fits(self) -> list[Mask]:
@@ -196,8 +197,12 @@ class Tables:
         result[0] = 0.0
         for t in range(1, len(self.types)):
             if link := self.links[t][0]:
-                steps = self.problem.steps
-                result[t] = sum(phase.weight * (link[0] + phase.return_bytes * link[1]) for phase in steps)
+                sending = [phase.return_bytes * link[1] for phase in self.problem.steps]
+                if not any(self.sends_too_long(p, seconds) for p, seconds in enumerate(sending)):
+                    result[t] = sum(
+                        weight * (link[0] + seconds)
+                        for weight, seconds in zip(self.weights, sending, strict=True)
+                    )
         return result
 
     def traffic(self, phase: int, first: int, end: int, cut: int) -> Traffic:
@@ -243,6 +248,22 @@ class Tables:
             known = all(name in phase.time_s[j] for phase in self.problem.steps)
             result[j] = result[j + 1] if known else j
         return result
+
+    def _busy_ends(self) -> Indices:
+        """[type, b]: the farthest end of an interval from b that is busy for no longer than the problem allows."""
+        most, decode = self.problem.most_busy_s, self.problem.decode
+        if most is None or decode is None:
+            return np.full((len(self.types), self.count + 1), self.count)
+        elapsed = self.elapsed[:, decode]
+        found = [np.searchsorted(each, each + most, side="right") - 1 for each in elapsed]
+        return np.stack(found)
+
+    def sends_too_long(self, phase: int, seconds: Array | float) -> Mask:
+        """Whether links may not be busy for so long, in a step of this phase."""
+        most = self.problem.most_busy_s
+        if most is None or phase != self.problem.decode:
+            return np.zeros(np.shape(seconds), bool)
+        return np.asarray(np.asarray(seconds) > most)
 
     def _needs(self) -> Iterator[tuple[Array, Array]]:
         """Memory and disk of the intervals [b, b + 1), [b, b + 2) and so on up to the end, for each begin b: bytes."""

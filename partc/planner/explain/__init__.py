@@ -7,7 +7,8 @@
 | `remedies.py` | what to do where no plan fits |
 | `summary.py` | rows for tables, the report and `--json` |
 | `cannot.py` | what the ring of a plan cannot do, and why |
-| `drafted.py` | the time of a token where some are guessed |
+| `drafted.py` | what guessed tokens bring, and the plans that are best for more of them |
+| `ranges.py` | stages in words |
 """
 
 from __future__ import annotations

@@ -1,66 +1,82 @@
-"""The time of a token where some are guessed: (1 - g) · lap + g · max(slowest stage, lap / W).
-
-A lone request leaves all devices but one idle; the source then begins steps with guessed tokens
-(`partc/runtime/core/source/guessing.py`). `g` is the share of tokens whose guess was right, and `W` the steps that may
-be under way. g = 0 is EdgeShard's latency (Eq. 4 to 6), g = 1 its time without bubbles (Eq. 10), which is that of a
-pipeline full of requests.
-"""
+"""What guessed tokens bring to a plan, in words, and the plans that are best for more of them."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
 from partc.config.units import format_seconds
-from partc.format.plan import Predicted
-from partc.planner.model.problem import Problem
-from partc.runtime.core.step import MOST_GUESSED
+from partc.format.placement import assignment_of
+from partc.format.plan import DraftedToken
+from partc.planner.exact.solution import Solve
+from partc.planner.explain.ranges import ranges
+from partc.planner.model.drafted import SHARES
+from partc.planner.model.evaluate import Evaluation, evaluate
+from partc.planner.model.problem import Drafts, Problem
 
-SHARES = (0.1, 0.3, 1.0)
-"""Shares of tokens for which a plan says its time: ordinary text, structured text, copies."""
-
-
-@dataclass(frozen=True, slots=True)
-class Pace:
-    """The times of a ring that one request has for itself, seconds."""
-
-    lap_s: float
-    """From a token to the next."""
-    slowest_s: float
-    """The time for which a step occupies the busiest device or link."""
-
-    @property
-    def room(self) -> int:
-        """Steps that may be under way at once (W)."""
-        most = 1 + MOST_GUESSED
-        return max(1, min(most, int(self.lap_s / self.slowest_s))) if self.slowest_s else most
-
-    def token_s(self, share: float) -> float:
-        """Seconds of a token where such a share is guessed right."""
-        return (1.0 - share) * self.lap_s + share * max(self.slowest_s, self.lap_s / self.room)
+_WORTH = 0.995
+"""Plans are named that take no more than this part of a token's time."""
+_GAIN = 0.99
+"""Guesses bring something where a token takes no more than this part of the time without."""
 
 
-def pace_of(problem: Problem, predicted: Predicted) -> Pace | None:
-    """The pace of a plan; None where it generates nothing, or on one device.
+def drafted_text(lap_s: float, drafts: Sequence[DraftedToken]) -> str:
+    """A sentence about the gain of guesses; empty where they bring none.
 
-    A link is busy while it sends: the latency that follows keeps nobody from sending the next message.
+    Args:
+        lap_s: time of a token where none is guessed.
+        drafts: the same at some shares of guessed ones.
     """
-    decode = next((each for each in predicted.phases if each.phase == "decode"), None)
-    if decode is None or len({run.device for run in decode.stages}) < 2:
-        return None
-    busy: dict[str, float] = defaultdict(float)
-    for run in decode.stages:
-        busy[run.device] += run.seconds
-    for message in decode.messages:
-        link = problem.link_of[message.sender, message.receiver]
-        busy[f"{message.sender}->{message.receiver}"] += message.bytes / link.bandwidth_bytes_per_s
-    return Pace(decode.latency_s, max(busy.values()))
+    if not drafts or min(each.token_s for each in drafts) > _GAIN * lap_s:
+        return ""
+    first, *others = ((format_seconds(each.token_s), each.share) for each in drafts)
+    rest = "".join(f", {seconds} {_where(share)}" for seconds, share in others)
+    return f"with drafts: {first[0]} per token {where_guessed(first[1])}{rest}"
 
 
-def drafted_text(pace: Pace) -> str:
-    """A sentence about the gain of guesses."""
-    tenth, third, all_of_them = (format_seconds(pace.token_s(share)) for share in SHARES)
-    return (
-        f"with drafts: {tenth} per token where a tenth of the tokens is guessed right, {third} at three tenths, "
-        f"{all_of_them} where the answer is a copy"
-    )
+def where_guessed(share: float) -> str:
+    """`where 30 % of the tokens are guessed right`."""
+    return f"where {percent(share)} of the tokens are guessed right"
+
+
+def percent(share: float) -> str:
+    """`30 %`, `2.5 %`."""
+    return f"{100 * share:.3g} %"
+
+
+def better_plans(problem: Problem, evaluation: Evaluation, solve: Solve) -> dict[str, object]:
+    """The plans that are better where more or fewer tokens are guessed; of a plan for a latency alone."""
+    if problem.drafts is None or not evaluation.drafted:
+        return {}
+    returns = problem.returns if _returns(evaluation) else 0
+    found = []
+    for share in SHARES:
+        wanted = replace(problem, drafts=Drafts(share, problem.drafts.step_tokens), returns=returns)
+        best = solve(wanted, None).solution if wanted.drafted and share != problem.drafted else None
+        if best is None:
+            continue
+        mine, other = _token_s(evaluation, share), _token_s(evaluate(wanted, best.stages), share)
+        if other <= _WORTH * mine:
+            found.append(
+                {
+                    "share": share,
+                    "token_s": other,
+                    "assignment": list(assignment_of(best.stages) or ()),
+                    "text": f"planned for it (`workload: {{drafted: {share:g}}}`), a token takes "
+                    f"{format_seconds(other)} {_where(share)}, not {format_seconds(mine)}: {ranges(best.stages)}",
+                }
+            )
+    return {"drafts": found} if found else {}
+
+
+def _token_s(evaluation: Evaluation, share: float) -> float:
+    return next(each.token_s for each in evaluation.drafted if each.share == share)
+
+
+def _returns(evaluation: Evaluation) -> bool:
+    runs = [stage.device for stage in evaluation.phases[0].stages]
+    return len(runs) > len(set(runs))
+
+
+def _where(share: float) -> str:
+    return "where the answer is a copy" if share == 1.0 else f"at {percent(share)}"

@@ -12,9 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from partc.config.units import format_bytes, format_seconds
-from partc.format.placement import Stage, Stages, assignment_of
+from partc.format.placement import Stages, assignment_of
 from partc.planner.exact.solution import Best, Solution, Solve
 from partc.planner.exact.tables import Forced, group_devices
+from partc.planner.explain.drafted import better_plans
+from partc.planner.explain.ranges import ranges, span
 from partc.planner.explain.what_if import solve_operations, what_ifs
 from partc.planner.model.effort import QUESTION
 from partc.planner.model.evaluate import Evaluation, evaluate
@@ -70,6 +72,7 @@ def _free_plan(problem: Problem, evaluation: Evaluation, solve: Solve | None) ->
         "unused": _unused(problem, evaluation, solve),
         "binding": _binding(problem, evaluation, unbound),
         "what_if": what_ifs(problem, evaluation, solve, free=True, memory_may_bind=memory_may_bind),
+        **(better_plans(problem, evaluation, solve) if solve else {}),
     }
 
 
@@ -127,7 +130,7 @@ def _what_best_does(problem: Problem, value: float, best: Best) -> str:
         none = "is better" if best.proven else "was found that is better"
         return f"no {_kind(problem)} {none}"
     found = best.solution
-    return f"{_name(best)} {compare(problem, found.value, value)}: {_ranges(found.stages)}"
+    return f"{_name(best)} {compare(problem, found.value, value)}: {ranges(found.stages)}"
 
 
 def _kind(problem: Problem) -> str:
@@ -158,19 +161,10 @@ def _best_json(problem: Problem, value: float, best: Solution | None, text: str)
     }
 
 
-def _ranges(stages: Stages) -> str:
-    """`0-3 on phone, 4-11 on board`."""
-    return ", ".join(f"{_span(part)} on {part.device}" for part in stages)
-
-
-def _span(part: Stage) -> str:
-    return f"{part.first}-{part.last}" if part.last > part.first else str(part.first)
-
-
 def _why_given_idle(name: str, best: Best | None) -> str:
     if best is None or best.solution is None:
         return "this assignment gives it nothing"
-    if share := ", ".join(_span(part) for part in best.solution.stages if part.device == name):
+    if share := ", ".join(span(part) for part in best.solution.stages if part.device == name):
         plural = "" if share.isdecimal() else "s"
         return f"this assignment gives it nothing; {_name(best)} gives it sub-module{plural} {share}"
     return f"this assignment gives it nothing, and neither does {_name(best)}"

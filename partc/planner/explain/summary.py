@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from partc.format.plan import Mirror, Objective, Plan, PlanFile, Predicted, Timeline, losses_of, mirrors_of
+from partc.planner.explain.drafted import where_guessed
 from partc.planner.model.objective_values import say_value
 from partc.planner.model.problem import Problem
 from partc.planner.model.problem_json import read_problem
@@ -109,7 +110,7 @@ def summarize(
     return Summary(
         objective=problem.objective,
         value=plan.value or 0.0,
-        value_text=say_value(problem, plan.value or 0.0),
+        value_text=_value_text(problem, plan.value or 0.0),
         bound=plan.bound,
         bound_text="unknown" if plan.bound is None else say_value(problem, plan.bound),
         gap=plan.gap,
@@ -119,6 +120,11 @@ def summarize(
         messages=tuple(_messages(predicted.phases)),
         explain=plan.explain,
     )
+
+
+def _value_text(problem: Problem, value: float) -> str:
+    said = say_value(problem, value)
+    return f"{said} {where_guessed(problem.drafted)}" if problem.drafted else said
 
 
 def _stages(predicted: Predicted, profile: Sequence[SubmoduleProfile] | None) -> list[StageRow]:

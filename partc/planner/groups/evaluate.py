@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from partc.format.plan import Plan, SharedStage, SharedStages
+from partc.format.plan import DraftedToken, Plan, SharedStage, SharedStages
 from partc.planner.groups.members import disk_use, memory_use
-from partc.planner.groups.step import follow_shared
+from partc.planner.groups.step import SharedStep, follow_shared
+from partc.planner.model.drafted import SHARES, Pace
 from partc.planner.model.evaluate import Evaluation, evaluate, memory_violation, storage_violations, value_of
 from partc.planner.model.problem import Problem
 
@@ -45,7 +46,17 @@ def evaluate_shared(
         for lane, seconds in step.lanes.busy_s().items():
             busy[lane] = busy.get(lane, 0.0) + phase.weight * seconds
     timelines = tuple(step.timeline for step in steps)
-    return Evaluation((), value_of(problem, timelines, busy), timelines, memory, tuple(busy.items()))
+    value = value_of(problem, timelines, busy)
+    return Evaluation((), value, timelines, memory, tuple(busy.items()), _drafted(problem, steps))
+
+
+def _drafted(problem: Problem, steps: Sequence[SharedStep]) -> tuple[DraftedToken, ...]:
+    """The time of a token at some shares of guessed ones, each ahead of its token; empty where none is guessed."""
+    if problem.drafts is None or problem.decode is None:
+        return ()
+    decode = steps[problem.decode]
+    pace = Pace(decode.timeline.latency_s, max(decode.lanes.busy_s().values(), default=0.0))
+    return tuple(DraftedToken(share, pace.token_s(share)) for share in SHARES)
 
 
 def _shape(problem: Problem, stages: SharedStages) -> Iterator[str]:

@@ -101,6 +101,8 @@ def _check_explain(explain: Section) -> None:
         entry.text("text")
         if entry.require("gain_s_per_token", "gain_s_per_token") is not None:
             _finite(entry, "gain_s_per_token")
+    for entry in explain.sections("drafts"):
+        entry.text("text")
     for tried in explain.sections("batch"):
         tried.whole("batch", 0)
         if not isinstance(tried.require("feasible", "feasible"), bool):

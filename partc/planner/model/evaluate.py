@@ -19,10 +19,14 @@ from dataclasses import dataclass
 
 from partc.config.units import format_bytes
 from partc.format.placement import Stages
-from partc.format.plan import MemoryUse, Message, Predicted, StageRun, Timeline
+from partc.format.plan import DraftedToken, MemoryUse, Message, Predicted, StageRun, Timeline
+from partc.planner.model.drafted import SHARES, busiest_s, drafted_token_s
 from partc.planner.model.objectives import by_objective, seconds_of
 from partc.planner.model.problem import Edge, Link, Phase, Problem
 from partc.planner.model.stages import SOURCE, Ends, held, route
+
+_ROUNDING = 1e-10
+"""Busy times that differ by less, relatively, do so since searches add them up in another order."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ class Evaluation:
     """One entry for each device in use, all its stages together; in the order of their first stages."""
     busy_s: tuple[tuple[str, float], ...] = ()
     """Weighted busy time per step of each device (`A`) and link (`A->B`) in use."""
+    drafted: tuple[DraftedToken, ...] = ()
+    """The time of a decoded token where some are guessed; empty where none are."""
 
     @property
     def feasible(self) -> bool:
@@ -52,7 +58,7 @@ class Evaluation:
     @property
     def predicted(self) -> Predicted:
         """`predicted` of plan.json."""
-        return Predicted(self.phases, self.memory, dict(self.busy_s))
+        return Predicted(self.phases, self.memory, dict(self.busy_s), self.drafted)
 
 
 def evaluate(problem: Problem, stages: Stages) -> Evaluation:
@@ -70,15 +76,31 @@ def evaluate(problem: Problem, stages: Stages) -> Evaluation:
     if violations:
         return Evaluation(tuple(violations), memory=memory)
     phases = tuple(follow_step(problem, phase, stages) for phase in problem.steps)
+    if violation := _too_busy(problem, phases):
+        return Evaluation((violation,), memory=memory)
     busy = _busy(phases)
-    return Evaluation((), value_of(problem, phases, busy), phases, memory, tuple(busy.items()))
+    drafted = _drafted(problem, phases)
+    value = value_of(problem, phases, busy, drafted)
+    return Evaluation((), value, phases, memory, tuple(busy.items()), drafted)
 
 
-def value_of(problem: Problem, phases: Sequence[Timeline], busy_s: Mapping[str, float]) -> float:
-    """The objective: seconds of the weighed steps, or steps per second of the busiest lane."""
+def value_of(
+    problem: Problem,
+    phases: Sequence[Timeline],
+    busy_s: Mapping[str, float],
+    drafted: Sequence[DraftedToken] = (),
+) -> float:
+    """The objective: seconds of the weighed steps, or steps per second of the busiest lane.
+
+    `drafted`: times of tokens of which some are guessed; that of the problem's share among them, where it has one.
+    """
+    times = {phase.phase: phase.latency_s for phase in phases}
+    if problem.drafted and problem.decode is not None:
+        token_s = next(each.token_s for each in drafted if each.share == problem.drafted)
+        times[problem.steps[problem.decode].name] = token_s
     seconds = by_objective(
         problem.objective,
-        latency=sum(timeline.weight * timeline.latency_s for timeline in phases),
+        latency=sum(timeline.weight * times[timeline.phase] for timeline in phases),
         throughput=max(busy_s.values(), default=0.0),
     )
     # A step that takes no time at all still has a finite rate, so that it can be written as JSON.
@@ -136,6 +158,25 @@ def _message(link: Link, start_s: float, stages: tuple[int, int], values: dict[V
     count = sum(values.values())
     names = tuple(name for _, name, _ in values)
     return Message(link.sender, link.receiver, count, start_s, start_s + link.seconds(count), names, *stages)
+
+
+def _drafted(problem: Problem, phases: Sequence[Timeline]) -> tuple[DraftedToken, ...]:
+    """The time of a token at some shares of guessed ones, the problem's own among them."""
+    if problem.drafts is None or problem.decode is None:
+        return ()
+    shares = sorted({*SHARES, *([problem.drafts.share] if problem.drafts.share else [])})
+    decode = phases[problem.decode]
+    return tuple(DraftedToken(share, drafted_token_s(problem, decode, share)) for share in shares)
+
+
+def _too_busy(problem: Problem, phases: Sequence[Timeline]) -> str | None:
+    """The limit of busy times in decode that is not kept, in words."""
+    if problem.most_busy_s is None or problem.decode is None:
+        return None
+    busy_s = busiest_s(problem, phases[problem.decode])
+    if busy_s <= problem.most_busy_s * (1 + _ROUNDING):
+        return None
+    return f"a device or link is busy for {busy_s:.4g} s, longer than {problem.most_busy_s:.4g} s"
 
 
 def _check_shape(problem: Problem, stages: Stages) -> tuple[str, ...]:

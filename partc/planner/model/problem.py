@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Literal
 
 from partc.format.plan import Objective
+from partc.planner.model.objectives import by_objective
 
 BlockUnits = Literal["heads", "columns"]
 """The parts of a block that are counted and divided: groups of heads of an attention, columns of an MLP."""
@@ -144,6 +145,16 @@ class Phase:
 
 
 @dataclass(frozen=True)
+class Drafts:
+    """Steps of decode may take guessed tokens."""
+
+    share: float = 0.0
+    """Share of the tokens that come true from a guess (g): a latency is to be short for that."""
+    step_tokens: tuple[tuple[int, float], ...] = ()
+    """Consecutive tokens of a request that a step may take, each with the time of such a step by that of one token."""
+
+
+@dataclass(frozen=True)
 class Problem:
     """Everything that a plan depends on."""
 
@@ -163,6 +174,10 @@ class Problem:
     """Sequences in a step: so many tokens a step makes. Times and bytes are those of the whole batch."""
     returns: int | None = None
     """How often a plan may return to a device that it has left; None: any number of times."""
+    drafts: Drafts | None = None
+    """None: no token is guessed."""
+    most_busy_s: float | None = None
+    """No device computes longer for a step of decode, and no link sends longer; None: no limit. Searches set it."""
 
     @cached_property
     def steps(self) -> tuple[Phase, ...]:
@@ -173,6 +188,17 @@ class Problem:
         tilings = tuple(submodule.tiling for submodule in self.submodules)
         blocks = tilings if any(tilings) else ()
         return (Phase("step", 1.0, times, self.edges, self.return_bytes, blocks),)
+
+    @cached_property
+    def decode(self) -> int | None:
+        """The index in `steps` of the steps that make one token; None where there are none."""
+        return next((at for at, phase in enumerate(self.steps) if phase.name in ("decode", "step")), None)
+
+    @property
+    def drafted(self) -> float:
+        """Share of guessed tokens that values of plans count; a pipeline that is full has no time for guesses."""
+        counts = by_objective(self.objective, latency=True, throughput=False)
+        return self.drafts.share if self.drafts and counts and self.decode is not None else 0.0
 
     @cached_property
     def link_of(self) -> dict[tuple[str, str], Link]:

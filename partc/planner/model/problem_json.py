@@ -16,6 +16,8 @@ A sub-module that several devices may share has a `"block"` too (`partc.planner.
 With `phases`, the times, edges and return_bytes stand in the phases alone. An optional `"batch": 8` at the top
 says that a step makes a token of each of eight sequences; it changes what is said of a plan, never the plan. An
 optional `"returns": 0` says how often a plan may return to a device that it has left; absent: any number of times.
+`"drafts": {"share": 0.3, "step_tokens": [[2, 1.06], [8, 1.5]]}` says that steps of one token may take guesses, which
+share of the tokens comes true from one, and what a step of several tokens costs by one of one; absent: none is guessed.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from partc.errors import ConfigError
 from partc.format.json_text import parse_json
 from partc.format.plan import OBJECTIVES
 from partc.planner.model.block_json import block_json, read_block, read_tiling, tiling_json
+from partc.planner.model.drafts_json import drafts_json, read_drafts
 from partc.planner.model.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
 
 _LEAST = 1e-30
@@ -54,7 +57,18 @@ def read_problem(data: object, file: str = "problem") -> Problem:
     phased = "phases" in top
     single = () if phased else ("edges", "return_bytes")
     top.allow(
-        ("objective", "source", "devices", "submodules", "links", "phases", "batch", "returns", *single)
+        (
+            "objective",
+            "source",
+            "devices",
+            "submodules",
+            "links",
+            "phases",
+            "batch",
+            "returns",
+            "drafts",
+            *single,
+        )
     )
     devices = _devices(top)
     names = [device.name for device in devices]
@@ -73,6 +87,7 @@ def read_problem(data: object, file: str = "problem") -> Problem:
         phases=_phases(top, names, submodules),
         batch=top.whole("batch", 1),
         returns=top.whole("returns", 0, 0) if "returns" in top else None,
+        drafts=read_drafts(top),
     )
 
 
@@ -89,6 +104,8 @@ def problem_json(problem: Problem) -> dict[str, object]:
         result["batch"] = problem.batch
     if problem.returns is not None:
         result["returns"] = problem.returns
+    if problem.drafts is not None:
+        result["drafts"] = drafts_json(problem.drafts)
     if problem.phases:
         return {**result, "phases": [_phase_json(phase) for phase in problem.phases]}
     return {
