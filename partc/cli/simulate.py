@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from partc.cli.options import FILE, Range, example, json_option, print_json
+from partc.cli.options import FILE, Range, example, json_option, print_json, refuse
 from partc.printable import note
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ _LEAST, _MOST = 1e-6, 1e6
         "partc simulate build --requests 8 --tokens 32 --mode bubbles",
         "partc simulate plan.json --bandwidth phone-board=2x --speed board=1.5x",
         "partc simulate shared --efficiency 0.8",
+        "partc simulate build --drafted 0.6",
         "partc simulate build --jitter 0.1 --seed 1 --json",
     ),
 )
@@ -84,6 +85,12 @@ _LEAST, _MOST = 1e-6, 1e6
     help="Vary the time of every run and message by about this fraction, such as 0.1.",
 )
 @click.option("--seed", type=int, metavar="N", default=0, show_default=True, help="Seed of the variation.")
+@click.option(
+    "--drafted",
+    type=Range(0, 1),
+    metavar="PART",
+    help="Follow one request with guessed tokens, of whose drafts this part is right; shows right and void guesses.",
+)
 @json_option("the simulation")
 def simulate_command(
     plan: Path,
@@ -96,6 +103,7 @@ def simulate_command(
     efficiency: float | None,
     jitter: float,
     seed: int,
+    drafted: float | None,
     as_json: bool,
 ) -> None:
     """Follow requests through the devices and links of a plan.
@@ -110,11 +118,19 @@ def simulate_command(
     from partc.planner.simulate.case import simulate
     from partc.planner.simulate.demand import Load
 
+    given = [name for name in ("requests", "mode") if _is_given(name)]
+    refuse(
+        drafted is not None and bool(given),
+        f"--drafted follows one request; leave out --{', --'.join(given)}",
+    )
     case, build = _read(plan)
     case = _changed(case, bandwidth, speed, efficiency)
     work = workflow(case, build)
     for idle in _idle(case, work, bandwidth, speed):
         note(idle)
+    if drafted is not None:
+        _guesses(case, case.tokens if tokens is None else tokens, drafted, jitter, seed, as_json=as_json)
+        return
     in_flight = min(requests, build.max_requests) if build else requests
     count = case.tokens if tokens is None else tokens
     wanted = [mode, *(other for other in MODES if other != mode and compare)]
@@ -125,6 +141,26 @@ def simulate_command(
         return
     order = [found[name] for name in MODES] if compare else []
     print_simulation(found[mode], order, list(work.scripts[0].programs), in_flight)
+
+
+def _is_given(name: str) -> bool:
+    source = click.get_current_context().get_parameter_source(name)
+    return source is click.core.ParameterSource.COMMANDLINE
+
+
+def _guesses(case: Case, tokens: int, chance: float, jitter: float, seed: int, *, as_json: bool) -> None:
+    """One request with guessed tokens, beside the same without."""
+    from dataclasses import replace
+
+    from partc.cli.timeline import print_guesses
+    from partc.planner.simulate.guesses import simulate_guesses
+
+    found = simulate_guesses(case, tokens, chance, jitter=jitter, seed=seed)
+    without = replace(simulate_guesses(case, tokens, 0.0, jitter=jitter, seed=seed), mode="no guesses")
+    if as_json:
+        print_json({**found.to_json(), "without": _figures(without.to_json())})
+        return
+    print_guesses(found, without, list(dict.fromkeys(stage.device for stage in case.stages)))
 
 
 def _figures(simulation: dict[str, Any]) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -13,7 +14,7 @@ from partc.config.units import format_seconds
 from partc.planner.model.objective_values import say_rate
 
 if TYPE_CHECKING:
-    from partc.planner.simulate.result import Simulation, Span
+    from partc.planner.simulate.result import Guess, Simulation, Span
 
 _WIDTH = 78
 _MOST_ROWS = 16
@@ -25,6 +26,14 @@ _PACE = "per token after the first"
 """The meaning of a request's pace, as opposed to a plan's seconds per token, which spread the prefill."""
 _DIGITS = "123456789abcdefghijklmnopqrstuvwxyz"
 _FIRST, _LATER, _IDLE = "█", "▒", "·"
+_GUESSED: Mapping[Guess, tuple[str, str]] = {
+    "": ("█", "true"),
+    "right": ("▓", "begun with a guess, right"),
+    "void": ("x", "void"),
+}
+"""What became of a step that began with a guess, or of one that did not → its mark, and that in words."""
+_LAPS = 4
+"""Laps of a request with guesses that a timeline shows."""
 
 
 def print_simulation(
@@ -37,6 +46,31 @@ def print_simulation(
         click.echo(line)
     click.echo()
     show(_busy_table(simulation, devices), *compared)
+
+
+def print_guesses(with_them: Simulation, without: Simulation, devices: Sequence[str]) -> None:
+    """The whole output of one request with guessed tokens, beside the same without; `devices` in ring order."""
+    show(*_guessed_headline(with_them, without), "")
+    for line in guessed_timeline(with_them, without.pace_s or 0.0, devices):
+        click.echo(line)
+    click.echo()
+    show(_busy_table(with_them, devices), _mode_table([without, with_them]))
+
+
+def _guessed_headline(with_them: Simulation, without: Simulation) -> list[str]:
+    made, drafted = len(with_them.token_s[0]), with_them.drafted
+    assert drafted is not None
+    lines = [
+        f"guesses: 1 request of {made} token{'s' * (made > 1)}; {drafted.guessed} guessed, {drafted.right} of them "
+        f"right ({with_them.share:.0%} of all), {with_them.rows_per_token:.2f} rows a token",
+        f"{_rate(with_them)} tokens/s; first token after {format_seconds(with_them.first_token_s)}",
+    ]
+    if with_them.pace_s is not None and without.pace_s is not None:
+        faster = without.pace_s / with_them.pace_s if with_them.pace_s else 1.0
+        lines[1] += (
+            f", {format_seconds(with_them.pace_s)} {_PACE}: {faster:.2f} times as fast as without guesses"
+        )
+    return lines
 
 
 def _headline(simulation: Simulation, devices: Sequence[str], in_flight: int) -> list[str]:
@@ -119,6 +153,28 @@ def timeline(simulation: Simulation, devices: Sequence[str]) -> list[str]:
     legend = [f"{_DIGITS[0]} {_DIGITS[1]} … a run of that request begins", f"{_FIRST} first step"]
     later = [f"{_LATER} later steps"] if any(span.step for span in simulation.spans) else []
     return [*lines, "   ".join([*legend, *later, f"{_IDLE} idle"])]
+
+
+def guessed_timeline(simulation: Simulation, lap_s: float, devices: Sequence[str]) -> list[str]:
+    """Some laps behind the first token as lines of characters, one a device: steps that are true, right, and void."""
+    begin = simulation.token_s[0][0]
+    end = min(simulation.makespan_s, begin + _LAPS * lap_s) - begin
+    shown = devices[:_MOST_ROWS]
+    name_width = min(16, max(map(len, shown)))
+    width = _WIDTH - name_width - 1
+    lines = [f"{format_seconds(end)} behind the first token"]
+    for name in shown if end else ():
+        spans = [
+            replace(span, start_s=max(0.0, span.start_s - begin), end_s=span.end_s - begin)
+            for span in simulation.spans
+            if span.device == name and begin <= span.end_s and span.start_s < begin + end and span.step
+        ]
+        owners = _owners(spans, end / width, width)
+        row = "".join(_IDLE if span is None else _GUESSED[span.guess][0] for span in owners)
+        lines.append(f"{name[:name_width]:<{name_width}} {row}")
+    begun = {span.guess for span in simulation.spans}
+    legend = [f"{mark} {words}" for guess, (mark, words) in _GUESSED.items() if guess in begun]
+    return [*lines, "   ".join([*legend, f"{_IDLE} idle"])]
 
 
 def _window(simulation: Simulation) -> float:

@@ -250,3 +250,11 @@ def test_links_of_devices_with_signs_in_their_names() -> None:
     both = {("a-b", "c->d"), ("c->d", "a-b")}
     assert _links(problem, ("a-b-c->d=2x",)) == dict.fromkeys(both, 2.0)
     assert _links(problem, ("c->d->a-b=3",)) == {("c->d", "a-b"): 3.0}
+
+
+@pytest.mark.parametrize("words", [["--requests", "2"], ["--mode", "bubbles"]])
+def test_guesses_are_those_of_one_request(
+    build: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    assert run(["simulate", "build", "--drafted", "0.5", *words]) == 2
+    assert f"--drafted follows one request; leave out {words[0]}" in capsys.readouterr().err

@@ -10,8 +10,13 @@ that plan does; and none with S in [b, s) less than A(c) + g·w·b. That range i
 first, until no range can hold a better plan. The least S of all, a throughput without latencies of links, is where the
 ranges begin.
 
+Plans whose lap is less than `LEAST_ROOM` · S have no time for guesses: they cost a whole latency, and no less than the
+least of all, so that one search settles them. Where a limit leads to such a plan, others in its range have a lap of at
+least `LEAST_ROOM` · s, which bounds them.
+
 Where a plan may return to a device, the limit of S is kept by checks alone, and A(c) is the least A without it: the
-bound holds, and the gap may stay. So may it where S and L / 8 are as long as each other.
+bound holds, and the gap may stay. So may it where S and L / 8 are as long as each other, or where the best lap has no
+time for guesses and nearly everything is guessed.
 """
 
 from __future__ import annotations
@@ -23,10 +28,11 @@ from dataclasses import dataclass, replace
 
 from partc.format.placement import Stage
 from partc.planner.exact.solution import Best, Solution, bound_of
-from partc.planner.model.drafted import MOST_AHEAD, busiest_s
+from partc.planner.model.drafted import MOST_AHEAD, Pace, pace_of
 from partc.planner.model.effort import Budget, Effort
 from partc.planner.model.evaluate import evaluate
 from partc.planner.model.problem import Phase, Problem
+from partc.runtime.core.source.guessing import LEAST_ROOM
 
 _NEAR = 1e-9
 """Costs that differ by less, relatively, are equal."""
@@ -87,6 +93,8 @@ class _Search:
         self._solution: Solution | None = None
         self._bound = math.inf
         """No plan costs less than this or the one of one device."""
+        self._prompt_s = 0.0
+        """No plan takes less for all that is not decode."""
         self._trouble = ""
         self._tried = 0
 
@@ -108,9 +116,12 @@ class _Search:
     def run(self) -> None:
         """One device, then several."""
         self._offer_alone()
+        if any(phase.weight for at, phase in enumerate(self._problem.steps) if at != self._at):
+            self._prompt_s = self._ask(self._weighed(replace(self._decode, weight=0.0)))
         lap = self._decode.weight * (1.0 - self._problem.drafted) + self._guessed / MOST_AHEAD
         in_room = self._ask(self._weighed(replace(self._decode, weight=lap)))
-        self._bound = min(self._bound, max(in_room, self._divide(self._least_busy_s(), in_room)))
+        without = self._ask(self._weighed(self._decode))
+        self._bound = min(without, max(in_room, self._divide(self._least_busy_s(), in_room)))
 
     def _offer_alone(self) -> None:
         """The plan of the source alone, whose guesses are rows beside its tokens; none where it does not fit."""
@@ -124,11 +135,11 @@ class _Search:
     def _divide(self, least_s: float, in_room: float) -> float:
         """The bound of guesses ahead; no plan is busy for less than `least_s`, none costs less than `in_room`."""
         if not any(phase.weight for phase in self._limited(math.inf).steps):
-            return self._guessed * least_s
+            return max(self._guessed * least_s, self._least_with_room(least_s))
         ranges = [_Range(in_room, least_s, math.inf)]
         closed = math.inf
-        while ranges and min(ranges[0].bound_s, closed) < self._cost * (1 - _NEAR):
-            if ranges[0].bound_s >= closed or self._tried >= self._limits or self._budget.is_spent:
+        while ranges and ranges[0].bound_s < self._cost * (1 - _NEAR):
+            if self._tried >= self._limits or self._budget.is_spent:
                 break
             part = heapq.heappop(ranges)
             self._tried += 1
@@ -139,15 +150,22 @@ class _Search:
                     closed = min(closed, part.bound_s)
                 continue
             least = found.solution.bound or 0.0
-            busy_s = min(self._offer(found.solution), part.most_s)
-            closed = min(closed, max(part.bound_s, least + self._guessed * busy_s))
+            pace = self._offer(found.solution)
+            busy_s = min(pace.slowest_s, part.most_s)
+            bound = max(part.bound_s, least + self._guessed * busy_s)
+            closed = min(closed, bound if pace.has_room else max(bound, self._least_with_room(busy_s)))
             # What is left is busy for less than that plan.
             if busy_s > part.least_s * (1 + _NEAR):
                 middle = (part.least_s + busy_s) / 2
                 for low, high in ((part.least_s, middle), (middle, busy_s * (1 - _NEAR))):
-                    bound = max(part.bound_s, least + self._guessed * low)
+                    bound = max(part.bound_s, least + self._guessed * low, self._least_with_room(low))
                     heapq.heappush(ranges, _Range(bound, low, high))
         return min([closed, *(part.bound_s for part in ranges)])
+
+    def _least_with_room(self, busy_s: float) -> float:
+        """No plan with time for guesses costs less that is busy for so long."""
+        true = (self._decode.weight - self._guessed) * LEAST_ROOM
+        return self._prompt_s + (true + self._guessed) * busy_s
 
     def _least_busy_s(self) -> float:
         """No plan has a lesser longest busy time in a step of decode."""
@@ -184,9 +202,9 @@ class _Search:
     def _note(self, found: Best) -> None:
         self._trouble = found.trouble or self._trouble
 
-    def _offer(self, solution: Solution) -> float:
-        """Take a plan if it is better than what is known; its longest busy time in a step of decode."""
+    def _offer(self, solution: Solution) -> Pace:
+        """Take a plan if it is better than what is known; its pace in decode."""
         evaluation = evaluate(self._problem, solution.stages)
         if evaluation.value is not None and evaluation.value < self._cost:
             self._solution = replace(solution, evaluation=evaluation)
-        return busiest_s(self._problem, evaluation.phases[self._at])
+        return pace_of(self._problem, evaluation.phases[self._at])

@@ -8,8 +8,10 @@ step occupies the busiest device or link, and f(k) the time of a step of k token
 | several | begin steps of one token, ahead of the true one | (1 - g) · L + g · max(S, L / W) |
 | one | are rows beside the token of a step | (1 - g) · L + g · L · (f(k) - 1) / (k - 1), no less than L · f(k) / k |
 
-W steps are under way, as many as there is time for and no more than `MOST_AHEAD`. A row beside others costs what a
-further row does; of k rows one takes a true token, so that no more than (k - 1) / k of the tokens are guessed.
+W steps are under way, as many as there is time for and no more than `MOST_AHEAD`; where L is less than `LEAST_ROOM`
+times S, as in a ring of two of which one takes nearly all, there is time for none, and a token takes a lap. A row
+beside others costs what a further row does; of k rows one takes a true token, so that no more than (k - 1) / k of the
+tokens are guessed.
 Guesses that are wrong cost nothing here: ahead they fill what is idle, and beside they are few, since the source
 guesses no more than is worth it. In a ring steps may have guesses beside their tokens, too, where rows are cheap
 (`partc/runtime/core/source/guessing.py`): then copies come sooner than is said here, and nothing else does.
@@ -24,6 +26,7 @@ from dataclasses import dataclass
 
 from partc.format.plan import Timeline
 from partc.planner.model.problem import Problem
+from partc.runtime.core.source.guessing import LEAST_ROOM
 from partc.runtime.core.step import MOST_GUESSED
 
 SHARES = (0.1, 0.3, 1.0)
@@ -43,7 +46,12 @@ class Pace:
 
     def token_s(self, share: float) -> float:
         """Seconds of a token where such a share is guessed right, ahead."""
-        return (1.0 - share) * self.lap_s + share * self.guessed_s
+        return (1.0 - share) * self.lap_s + share * self.guessed_s if self.has_room else self.lap_s
+
+    @property
+    def has_room(self) -> bool:
+        """Whether there is time for a guess."""
+        return self.lap_s >= LEAST_ROOM * self.slowest_s
 
     @property
     def guessed_s(self) -> float:

@@ -9,6 +9,8 @@
  "transfers": [{"from", "to", "request", "phase", "step", "bytes", "start_s", "end_s"}]}
 ```
 
+Of a request with guesses `mode` is "guesses", `"drafted": {"guessed", "right", "share", "rows_per_token"}` counts them,
+and spans of steps that began with one have `"guess": "right"` or "void".
 All times are seconds; requests come at 0, or at `arrivals_s`, which is there where they do not. Requests, steps and
 stages count from 0. A request of `batch` sequences counts as one: it makes `batch` tokens wherever one is counted here.
 """
@@ -18,7 +20,12 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, dataclass
 from statistics import fmean
+from typing import Literal
 
+GUESSES = "guesses"
+"""The mode of one request that is alone, with guessed tokens."""
+Guess = Literal["", "right", "void"]
+"""What became of a step that began with a guess; "": it did not."""
 MODES = ("sequential", "bubbles", "no-bubbles")
 """One request after the other; all finish a token before any begins the next; each goes on at once."""
 
@@ -36,6 +43,7 @@ class Span:
     """Index of the interval in the plan's timeline."""
     start_s: float
     end_s: float
+    guess: Guess = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +71,16 @@ class Limit:
 
 
 @dataclass(frozen=True)
+class Drafted:
+    """The guesses of a request."""
+
+    guessed: int
+    """Rows that took one."""
+    right: int
+    """Those of them that came true."""
+
+
+@dataclass(frozen=True)
 class Simulation:
     """Everything that happened until the last token came out."""
 
@@ -78,6 +96,20 @@ class Simulation:
     """Sequences of a request."""
     arrivals_s: tuple[float, ...] = ()
     """The time at which each request came; empty: all at 0."""
+    drafted: Drafted | None = None
+    """None: no tokens were guessed."""
+
+    @property
+    def share(self) -> float:
+        """Share of the tokens that came true from a guess (g)."""
+        return self.drafted.right / sum(map(len, self.token_s)) if self.drafted else 0.0
+
+    @property
+    def rows_per_token(self) -> float:
+        """Rows that each device computes for a token: 1, and those of guesses that were wrong."""
+        if self.drafted is None:
+            return 1.0
+        return 1.0 + (self.drafted.guessed - self.drafted.right) / sum(map(len, self.token_s))
 
     @property
     def makespan_s(self) -> float:
@@ -128,10 +160,24 @@ class Simulation:
             "limit": asdict(self.limit),
             "busy": self.busy,
             "token_s": [list(times) for times in self.token_s],
-            "spans": [asdict(span) for span in self.spans],
+            "spans": [_span_json(span) for span in self.spans],
             "transfers": [_transfer_json(item) for item in self.transfers],
             **({"arrivals_s": list(self.arrivals_s)} if self.arrivals_s else {}),
+            **self._drafted_json(),
         }
+
+    def _drafted_json(self) -> dict[str, object]:
+        if self.drafted is None:
+            return {}
+        figures = {"share": self.share, "rows_per_token": self.rows_per_token}
+        return {"drafted": {**asdict(self.drafted), **figures}}
+
+
+def _span_json(span: Span) -> dict[str, object]:
+    fields = asdict(span)
+    if not span.guess:
+        del fields["guess"]
+    return fields
 
 
 def covered(times: list[tuple[float, float]], end: float) -> float:

@@ -47,6 +47,9 @@ _NEARLY = 0.9
 """A true step may wait for a guess as long as the rest of a stage: laps differ by as much."""
 _SLACK = 1.05
 """A stage takes so much longer than it computes: it receives and sends."""
+LEAST_ROOM = _SLACK + _NEARLY
+"""A step begins with a guess in rings whose lap is so many times their slowest stage: with less, it would be in the way
+of the true step behind the one that it follows."""
 _FORGOTTEN = 0.001
 """The part of a price that is forgotten with each step that does not show it."""
 _LEAST_S = 1e-9
