@@ -59,6 +59,13 @@ def learnt_json(learnt: Learnt) -> dict[str, Any]:
             for name, overheads in learnt.overheads.items()
         },
         "links": _links_json(learnt.links),
+        "drafted": {
+            "tokens": learnt.guesses.tokens,
+            "guessed": learnt.guesses.guessed,
+            "right": learnt.guesses.right,
+            "share": learnt.guesses.share,
+            "rows_per_token": learnt.guesses.rows_per_token,
+        },
         "notes": list(learnt.notes),
     }
 
@@ -82,7 +89,15 @@ def print_learnt(learnt: Learnt) -> None:
     title = f"Devices in {requests} of {learnt.runs} run{'s' * (learnt.runs != 1)}, one step"
     links = [_links(learnt.links)] if learnt.links else []
     notes = [f"note: {note}" for note in learnt.notes]
-    show(table(title, columns, rows, right=columns[3:]), _LEARNT_LEGEND, *links, *notes)
+    show(table(title, columns, rows, right=columns[3:]), _LEARNT_LEGEND, *links, *_guesses(learnt), *notes)
+
+
+def _guesses(learnt: Learnt) -> list[str]:
+    """A line about the share of tokens that came true from guesses, as model.yaml takes it."""
+    if not learnt.guesses.guessed:
+        return []
+    share = f"{learnt.guesses.share:.2g}"
+    return [f"{learnt.guesses}: in model.yaml that is `workload: {{drafted: {share}}}`"]
 
 
 def _observed_row(item: Observed, overheads: Overheads) -> list[str]:

@@ -14,6 +14,7 @@ from rich.table import Table
 from partc.cli.tables import show, table
 from partc.config.units import format_bytes, format_seconds
 from partc.printable import note, printable
+from partc.runtime.client.results import NO_GUESSES, GuessCounts
 
 if TYPE_CHECKING:
     from partc.format.build import Model
@@ -132,7 +133,16 @@ def _result_json(result: Result) -> dict[str, Any]:
         "finish": list(result.finish),
         "outputs": {name: array.tolist() for name, array in result.outputs.items()},
         "elapsed_s": result.elapsed_s,
-        **({"drafted": result.drafted, "accepted": result.accepted} if result.tokens else {}),
+        **(_guesses_json(result.guesses) if result.tokens else {}),
+    }
+
+
+def _guesses_json(guesses: GuessCounts) -> dict[str, Any]:
+    return {
+        "drafted": guesses.guessed,
+        "accepted": guesses.right,
+        "drafted_share": guesses.share,
+        "rows_per_token": guesses.rows_per_token,
     }
 
 
@@ -174,10 +184,9 @@ def print_timings(results: Sequence[Result]) -> None:
         if total and elapsed
         else []
     )
-    drafted = sum(result.drafted for result in results)
-    if drafted:
-        accepted = sum(result.accepted for result in results)
-        rate.append(f"{drafted} tokens guessed, {accepted} of them right ({accepted / total:.0%} of all)")
+    guesses = sum((result.guesses for result in results), NO_GUESSES)
+    if guesses.guessed:
+        rate.append(str(guesses))
     devices = list(dict.fromkeys(device for result in results for device in result.timings))
     merged = [
         (device, [result.timings[device] for result in results if device in result.timings])

@@ -37,6 +37,7 @@ from partc.profiler.observed import LEAST_S, Observed, Prices, observed_in, pric
 from partc.profiler.same_build import check_same_devices, check_same_model
 from partc.runs.history import History
 from partc.runs.typical import Typical, typical_steps
+from partc.runtime.client.results import NO_GUESSES, GuessCounts
 
 _LEAST_PART = 0.1
 """The part of a device's computing that is its sub-modules' at least: overheads must not make them free."""
@@ -78,6 +79,8 @@ class Learnt:
     """(from, to) → its figures, for every link in use, and where they are alike for the way back."""
     notes: tuple[str, ...]
     """Sentences about what did not count."""
+    guesses: GuessCounts = NO_GUESSES
+    """Guessed tokens of all requests."""
 
 
 def learn(module: Module, devices: DevicesConfig, histories: Sequence[History]) -> Learnt:
@@ -111,6 +114,15 @@ def learn(module: Module, devices: DevicesConfig, histories: Sequence[History]) 
         times={name: _times(name, module, shared, prices, overheads[name].call_s) for name in names},
         links=links,
         notes=_notes(runs, [name for name in devices.devices if name not in names]),
+        guesses=sum(
+            (
+                request.guesses
+                for history in histories
+                for record in history.records
+                for request in record.requests
+            ),
+            NO_GUESSES,
+        ),
     )
 
 

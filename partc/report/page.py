@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from partc.format.build import Model
+from partc.planner.explain.drafted import drafted_text
 from partc.planner.model.objective_values import rate, seconds_per_token
 from partc.report.figures import Figure, Plan, pointer
 from partc.report.lanes import percent
@@ -20,7 +21,7 @@ from partc.report.overlap import overlap_rows
 from partc.report.sources import Subject
 from partc.report.strip import make_strip
 from partc.report.tables import compared_rows, message_rows, stage_rows
-from partc.report.timelines import pipeline, say_requests, step_timelines
+from partc.report.timelines import guessed, pipeline, say_requests, step_timelines
 
 _PROVEN = 1e-9
 """A gap up to this is rounding."""
@@ -99,6 +100,9 @@ def render(subject: Subject) -> str:
             stages=stage_rows(plan),
             messages=message_rows(plan),
             steps=step_timelines(plan, measured),
+            guessed=guessed(plan),
+            drafts=_drafts(plan),
+            better=_better(plan),
             pipeline=pipeline(plan, measured),
             compared=compared_rows(plan, measured) if measured else [],
             binding=_binding(plan),
@@ -127,7 +131,8 @@ def headline(plan: Plan, measured: Measured | None) -> dict[str, Figure | None]:
     if plan.is_latency:
         seconds, made = plan.figure("seconds", at), rate(problem, value)
         shown = Figure(made, "rate") if math.isfinite(made) else None
-        real, beside = measured.value_s if measured else None, value
+        real: float | None = measured.value_s if measured else None
+        beside: float | None = _whole_steps_s(plan)
     else:
         batch = ["/problem/batch"] if plan.units > 1 else []
         shown = plan.figure("rate", at, *batch, rule="product")
@@ -143,6 +148,11 @@ def headline(plan: Plan, measured: Measured | None) -> dict[str, Figure | None]:
         "expected": _figure(None if plan.is_latency or real is None else beside, "rate"),
         "ratio": _figure(None if real is None or not beside else real / beside, "factor"),
     }
+
+
+def _whole_steps_s(plan: Plan) -> float:
+    """The plan's latency as a run's steps are counted: each from its beginning to its token, guesses or not."""
+    return float(sum(phase.weight * phase.latency_s for phase in plan.phases))
 
 
 def meaning(plan: Plan, measured: Measured | None) -> str:
@@ -207,6 +217,25 @@ def _shares(plan: Plan) -> list[Figure]:
     """What each device of a group has, and how far that is from the best."""
     lines = plan.answer.get("explain", {}).get("shared", [])
     return [plan.figure("text", pointer("answer", "explain", "shared", index)) for index in range(len(lines))]
+
+
+def _drafts(plan: Plan) -> list[tuple[Figure, Figure]]:
+    """Shares of guessed tokens, and the time of a token then; empty where guesses bring nothing."""
+    drafts = plan.predicted.drafts
+    lap_s = next((phase.latency_s for phase in plan.phases if phase.phase == "decode"), 0.0)
+    if not drafted_text(lap_s, drafts):
+        return []
+    places = (pointer("predicted", "drafts", index) for index in range(len(drafts)))
+    return [(plan.figure("percent", f"{at}/share"), plan.figure("seconds", f"{at}/token_s")) for at in places]
+
+
+def _better(plan: Plan) -> list[Figure]:
+    """Plans that are better where more or fewer tokens are guessed, in words."""
+    found = plan.answer.get("explain", {}).get("drafts", [])
+    return [
+        plan.figure("text", pointer("answer", "explain", "drafts", index, "text"))
+        for index in range(len(found))
+    ]
 
 
 def _unused(plan: Plan) -> list[Unused]:

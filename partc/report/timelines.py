@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from partc.config.units import format_bytes, format_seconds
@@ -12,6 +12,8 @@ from partc.planner.groups.lanes import Span as LaneSpan
 from partc.planner.simulate import Simulation
 from partc.planner.simulate.case import simulate
 from partc.planner.simulate.demand import Load
+from partc.planner.simulate.guesses import simulate_guesses
+from partc.planner.simulate.result import Guess
 from partc.report.figures import Figure, Plan
 from partc.report.lanes import Place, Span, Timeline, make_timeline, percent, say_place
 from partc.report.measured import Measured
@@ -39,6 +41,33 @@ _WAYS = {
     "sequential": "One request after another",
 }
 """Mode of the simulator → what it is called; the slowest, folded up, last."""
+
+
+DRAFTS_RIGHT = 0.6
+"""Share of drafts that are right in the request that is followed, where the plan is for none."""
+LAPS = 4
+"""Laps of it that are drawn."""
+_GUESS_TONES: Mapping[Guess, str] = {"": "r0", "right": "r1", "void": "void"}
+"""What became of a step that began with a guess → the colour of its bar."""
+_GUESSES: Mapping[Guess, str] = {
+    "": "began with a true token", "right": "began with a guess, which was right", "void": "was void",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Guessed:
+    """One request with guessed tokens, as the simulator has it."""
+
+    chance: Figure
+    """Share of drafts that are right."""
+    share: Figure
+    """Share of tokens that came true from a guess."""
+    pace: Figure
+    """Seconds from a token to the next."""
+    rows: str
+    """Rows that devices compute for a token."""
+    counts: str
+    timeline: Timeline
 
 
 @dataclass(frozen=True)
@@ -196,6 +225,39 @@ def pipeline(plan: Plan, measured: Measured | None) -> Pipeline:
     )
     real = _measured_run(plan, measured) if measured is not None else None
     return Pipeline(REQUESTS, in_flight, _tokens(plan), ways, real)
+
+
+def guessed(plan: Plan) -> Guessed | None:
+    """One request with guessed tokens; None where none are guessed, or stages have several devices."""
+    problem = plan.case.problem
+    if problem.drafts is None or problem.decode is None or plan.case.phases:
+        return None
+    chance = problem.drafts.share or DRAFTS_RIGHT
+    run = simulate_guesses(plan.case, plan.case.tokens, chance)
+    if not run.makespan_s or not run.drafted or not run.drafted.guessed:
+        return None
+    begin = run.token_s[0][0]
+    lap_s = plan.phases[problem.decode].latency_s
+    shown = min(run.makespan_s - begin, LAPS * lap_s) or lap_s
+    spans = [
+        Span(
+            (span.device,), max(0.0, span.start_s - begin), span.end_s - begin, _GUESS_TONES[span.guess],
+            f"{span.device}: a step that {_GUESSES[span.guess]}, {format_seconds(span.end_s - span.start_s)}",
+        )
+        for span in run.spans
+        if span.step and span.end_s > begin
+    ]  # fmt: skip
+    lanes = [((device,), _tone(plan, device)) for device in plan.used]
+    counts = f"{run.drafted.guessed} tokens guessed, {run.drafted.right} of them right"
+    caption = f"The first {format_seconds(shown)} behind the first token"
+    return Guessed(
+        chance=Figure(chance, "percent"),
+        share=Figure(run.share, "percent"),
+        pace=Figure(run.pace_s or 0.0, "seconds"),
+        rows=f"{run.rows_per_token:.2f}",
+        counts=counts,
+        timeline=make_timeline(caption, counts, lanes, spans, shown),
+    )
 
 
 def _tokens(plan: Plan) -> int:

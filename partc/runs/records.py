@@ -3,10 +3,12 @@
 ```
 {"format": "partc-run/2", "plan_id": …, "started": "2026-01-31T12:00:00Z", "local": true,
  "requests": [{"prompt_tokens", "new_tokens", "batch", "elapsed_s",
+               "drafted", "accepted",
                "timings": {device: {"columns": […], "table": [[…]]}}}]}
 ```
 
-`local` says that all runners shared one clock. `runs/` is no part of the bundle: nothing in it is hashed.
+`drafted` and `accepted` count guessed tokens, and are there where any were. `local` says that all runners shared one
+clock. `runs/` is no part of the bundle: nothing in it is hashed.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from partc.atomic import write_file
 from partc.config.section import LARGEST, Section
 from partc.errors import BundleError, ConfigError
 from partc.format.json_text import read_json
-from partc.runtime.client.results import Result, Timings
+from partc.runtime.client.results import GuessCounts, Result, Timings
 
 FORMAT = "partc-run/2"
 RUNS = "runs"
@@ -52,6 +54,15 @@ class RequestRecord:
     batch: int
     elapsed_s: float
     timings: Mapping[str, Timings]
+    drafted: int = 0
+    """Guessed tokens that steps took; 0 in records of before they were counted."""
+    accepted: int = 0
+    """Those that were right."""
+
+    @property
+    def guesses(self) -> GuessCounts:
+        """The guesses among its tokens; requests of several sequences have none."""
+        return GuessCounts(self.new_tokens * self.batch, self.drafted, self.accepted)
 
 
 @dataclass(frozen=True)
@@ -144,6 +155,7 @@ def _request_json(result: Result) -> dict[str, Any]:
         "new_tokens": max(map(len, result.tokens), default=0),
         "batch": max(1, len(result.prompts)),
         "elapsed_s": result.elapsed_s,
+        **({"drafted": result.drafted, "accepted": result.accepted} if result.drafted else {}),
         "timings": {
             device: {"columns": list(timings.columns), "table": timings.table.tolist()}
             for device, timings in result.timings.items()
@@ -175,7 +187,16 @@ def _request(section: Section) -> RequestRecord:
         batch=section.whole("batch", 1),
         elapsed_s=section.number("elapsed_s"),
         timings={name: _timings(tables.section(name)) for name in tables.data},
+        drafted=(drafted := section.whole("drafted", 0, 0)),
+        accepted=_accepted(section, drafted),
     )
+
+
+def _accepted(section: Section, drafted: int) -> int:
+    accepted = section.whole("accepted", 0, 0)
+    if accepted > drafted:
+        raise section.error(f"expected no more than `drafted` ({drafted}), found {accepted}", "accepted")
+    return accepted
 
 
 def _timings(section: Section) -> Timings:

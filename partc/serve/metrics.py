@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from partc.runtime.client.results import GuessCounts
+
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _FIRST_S = (0.02, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
 _BETWEEN_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 5)
@@ -60,6 +62,11 @@ class Metrics:
     first_token: Histogram = field(default_factory=lambda: Histogram(_FIRST_S))
     between_tokens: Histogram = field(default_factory=lambda: Histogram(_BETWEEN_S))
 
+    @property
+    def guesses(self) -> GuessCounts:
+        """The guesses among all tokens."""
+        return GuessCounts(self.generated_tokens, self.drafted, self.accepted)
+
     def text(self, further: Iterable[str] = ()) -> str:
         """All of it, for a scraper, and further lines."""
         return "\n".join([*self._lines(), *further, ""])
@@ -74,6 +81,18 @@ class Metrics:
         yield from _single("partc_drafted_tokens_total", "counter", "Tokens that were guessed.", self.drafted)
         yield from _single(
             "partc_accepted_tokens_total", "counter", "Guessed tokens that were right.", self.accepted
+        )
+        yield from _single(
+            "partc_drafted_share",
+            "gauge",
+            "Share of tokens that came true from a guess.",
+            self.guesses.share,
+        )
+        yield from _single(
+            "partc_rows_per_token",
+            "gauge",
+            "Rows that devices computed for a token: 1, and those of wrong guesses.",
+            self.guesses.rows_per_token,
         )
         yield from _single(
             "partc_begun_again_total", "counter", "Requests that a new source took over.", self.begun_again

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from partc.cli.results import print_limits, print_results, print_tokens, results_json
+from partc.cli.results import print_limits, print_results, print_timings, print_tokens, results_json
 from partc.runtime.client.results import Result, Tokens
 from tests.runtime.roles import chain, roles_of
 
@@ -71,3 +73,15 @@ def test_a_text_that_the_limit_ended(
     print_limits(results, roles_of(chain("a p0, b p1"), max_sequence=16)["a"].model)
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == ("", told)
+
+
+def test_guesses_are_said_with_their_work(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = _result(40, "length")
+    found = replace(plain, drafted=30, accepted=10)
+    print_timings([found, found])
+    said = " ".join(capsys.readouterr().err.split())
+    assert "60 tokens guessed, 20 of them right (25% of all), 1.50 rows a token" in said
+    (request,) = results_json([found], None)["requests"]
+    assert (request["drafted_share"], request["rows_per_token"]) == (0.25, 1.5)
+    print_timings([plain])
+    assert "guessed" not in capsys.readouterr().err

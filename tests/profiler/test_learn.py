@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from partc.cli.profile_tables import learnt_json, print_learnt
 from partc.config.devices import DevicesConfig, load_devices
 from partc.config.yamlfile import load_yaml
 from partc.errors import UserError
@@ -344,3 +345,18 @@ def test_the_line_through_messages(
     found = fit_link(points, given_bandwidth=1e6)
     assert found.latency_s == pytest.approx(latency)
     assert found.bandwidth_bytes_per_s == pytest.approx(bandwidth)
+
+
+def test_the_share_of_guessed_tokens_is_that_of_all_runs(
+    module: Module, devices: DevicesConfig, capsys: pytest.CaptureFixture[str]
+) -> None:
+    request = TWO.request()
+    guessed = replace(request, drafted=request.new_tokens, accepted=request.new_tokens // 2)
+    learnt = learn(module, devices, [history(module, devices, run_of(guessed, request), run_of(guessed))])
+    share = 2 * (request.new_tokens // 2) / (3 * request.new_tokens)
+    assert learnt.guesses.share == share
+    assert learnt_json(learnt)["drafted"]["share"] == share
+    print_learnt(learnt)
+    assert f"workload: {{drafted: {share:.2g}}}" in " ".join(capsys.readouterr().out.split())
+    print_learnt(learn(module, devices, [history(module, devices)]))
+    assert "drafted" not in capsys.readouterr().out

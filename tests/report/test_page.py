@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from partc.errors import UserError
-from partc.planner.model.problem import Device, Problem, Submodule
+from partc.planner.model.problem import Device, Drafts, Problem, Submodule
 from partc.planner.simulate import simulate_plan
 from partc.report.page import render
 from partc.report.sources import read_subject
@@ -269,3 +269,22 @@ def test_damaged_plans(change: Callable[[dict[str, Any]], object], message: str,
         write_report(read_subject(file), tmp_path / "report.html")
     assert str(caught.value.where).startswith(str(file))
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_guessed_tokens_have_figures_and_lanes(tmp_path: Path) -> None:
+    problem = replace(make_problem(3, 12), drafts=Drafts(0.3), returns=0)
+    plan = make_plan(problem)
+    text = page_of(plan, tmp_path)
+    check_figures(plan, Page(text).figures)
+    assert "One request with guessed tokens" in text
+    for each in plan["predicted"]["drafts"]:
+        assert f'data-value="{json.dumps(each["token_s"])}"' in text
+    for words in ("began with a guess, which was right", "was void", "began with a true token"):
+        assert words in text
+    without = page_of(make_plan(replace(problem, drafts=None)), tmp_path)
+    assert "guessed tokens" not in without and "which was right" not in without
+
+
+def test_the_steps_of_a_run_are_held_against_whole_steps(tmp_path: Path) -> None:
+    plan = make_plan(replace(make_problem(3, 12), drafts=Drafts(0.5), returns=0))
+    assert "×2.00" in page_of(plan, tmp_path, record_of(plan, requests=2, scale=2.0))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,16 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
     assert (request.prompt_tokens, request.new_tokens, request.batch, request.elapsed_s) == (2, 3, 2, 1.5)
     assert request.timings["phone"].columns == COLUMNS
     np.testing.assert_array_equal(request.timings["phone"].table, TABLE)
+
+
+def test_guessed_tokens_are_counted_where_there_were_any(tmp_path: Path) -> None:
+    guessed = replace(result(), prompts=[[1]], tokens=[[4, 5, 6, 7]], drafted=5, accepted=2)
+    file = write_record(tmp_path, "ab" * 32, [guessed, result()], WHEN, local=True)
+    first, second = read_record(file).requests
+    assert (first.drafted, first.accepted, first.guesses.share) == (5, 2, 0.5)
+    assert first.guesses.rows_per_token == 1 + 3 / 4
+    assert second.guesses.guessed == 0
+    assert "drafted" not in json.loads(file.read_text())["requests"][1]
 
 
 def test_runs_of_one_second_do_not_replace_each_other(tmp_path: Path) -> None:
@@ -111,6 +122,8 @@ def _drop(name: str) -> Callable[[dict[str, Any]], None]:
             lambda data, value=value: data["requests"][0].update(elapsed_s=value)
             for value in (float("nan"), -1, "x", None)
         ),
+        lambda data: data["requests"][0].update(drafted=1, accepted=2),
+        lambda data: data["requests"][0].update(drafted="x"),
         lambda data: data.update(requests=[]),
         lambda data: data.update(requests=[None]),
         lambda data: data.update(started="yesterday"),

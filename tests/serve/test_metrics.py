@@ -25,3 +25,17 @@ def test_every_sample_follows_its_head() -> None:
     samples = [line for line in lines if not line.startswith("#")]
     assert all(sample.startswith(tuple(heads)) for sample in samples)
     assert len(heads) == len(set(heads))
+
+
+def test_guesses_have_their_share_and_their_work() -> None:
+    lines = Metrics(generated_tokens=40, drafted=30, accepted=10).text().splitlines()
+    for line in (
+        "partc_drafted_tokens_total 30",
+        "partc_accepted_tokens_total 10",
+        "partc_drafted_share 0.25",
+        "partc_rows_per_token 1.5",
+    ):
+        assert line in lines
+    none = Metrics().text().splitlines()
+    assert "partc_drafted_share 0.0" in none
+    assert "partc_rows_per_token 1.0" in none

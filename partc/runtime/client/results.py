@@ -50,6 +50,42 @@ class Crossing:
     values: Mapping[str, Array]
 
 
+@dataclass(frozen=True)
+class GuessCounts:
+    """Guessed tokens among those of some answers."""
+
+    tokens: int
+    """New tokens of the answers."""
+    guessed: int
+    """Rows of steps that took a guess."""
+    right: int
+    """Those that came true."""
+
+    @property
+    def share(self) -> float:
+        """Share of the tokens that came true from a guess (g); 0 of none."""
+        return self.right / self.tokens if self.tokens else 0.0
+
+    @property
+    def rows_per_token(self) -> float:
+        """Rows that each device computed for a token: 1, and those of guesses that were wrong."""
+        return 1.0 + (self.guessed - self.right) / self.tokens if self.tokens else 1.0
+
+    def __add__(self, other: GuessCounts) -> GuessCounts:
+        """Those of both."""
+        return GuessCounts(self.tokens + other.tokens, self.guessed + other.guessed, self.right + other.right)
+
+    def __str__(self) -> str:
+        """`40 tokens guessed, 31 of them right (32% of all), 1.09 rows a token`."""
+        return (
+            f"{self.guessed} tokens guessed, {self.right} of them right ({self.share:.0%} of all), "
+            f"{self.rows_per_token:.2f} rows a token"
+        )
+
+
+NO_GUESSES = GuessCounts(0, 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """The result of a request."""
@@ -75,4 +111,9 @@ class Result:
     drafted: int = 0
     """Guessed tokens that steps took."""
     accepted: int = 0
-    """Those that were right; a share of g = accepted / tokens came sooner for it."""
+    """Those that were right."""
+
+    @property
+    def guesses(self) -> GuessCounts:
+        """The guesses among its tokens."""
+        return GuessCounts(sum(map(len, self.tokens)), self.drafted, self.accepted)
