@@ -2,13 +2,13 @@
 
 Of one device there is one plan; what follows is about the others, of which guesses fill the idle time.
 
-With A the latency in which decode counts (1 - g) times, w the weight of decode, S the longest busy time of a step and L
-its lap, a plan costs `max(A + g·w·S, A + g·w·L / 8)`. The second is a latency. For the first, busy times are divided:
-under a limit of S, which is one more constraint of intervals and messages like memory, the least A is a latency too. If
-it is A(c) for S ≤ c and is reached by a plan whose S is s, no plan with S in [s, c] costs less than A(c) + g·w·s, which
-that plan does; and none with S in [b, s) less than A(c) + g·w·b. That range is halved, the one with the least bound
-first, until no range can hold a better plan. The least S of all, a throughput without latencies of links, is where the
-ranges begin.
+With A the latency in which decode counts (1 - g) times, w the weight of decode, S the longest busy time of a step (and
+the twentieth that the source leaves besides), and L its lap, a plan costs `max(A + g·w·S, A + g·w·L / 8)`. The second
+is a latency. For the first, busy times are divided: under a limit of S, which is one more constraint of intervals and
+messages like memory, the least A is a latency too. If it is A(c) for S ≤ c and is reached by a plan whose S is s, no
+plan with S in [s, c] costs less than A(c) + g·w·s, which that plan does; and none with S in [b, s) less than
+A(c) + g·w·b. That range is halved, the one with the least bound first, until no range can hold a better plan. The least
+S of all, a throughput without latencies of links, is where the ranges begin.
 
 Plans whose lap is less than `LEAST_ROOM` · S have no time for guesses: they cost a whole latency, and no less than the
 least of all, so that one search settles them. Where a limit leads to such a plan, others in its range have a lap of at
@@ -32,7 +32,7 @@ from partc.planner.model.drafted import MOST_AHEAD, Pace, pace_of
 from partc.planner.model.effort import Budget, Effort
 from partc.planner.model.evaluate import evaluate
 from partc.planner.model.problem import Phase, Problem
-from partc.runtime.core.source.guessing import LEAST_ROOM
+from partc.runtime.core.source.guessing import LEAST_ROOM, SLACK
 
 _NEAR = 1e-9
 """Costs that differ by less, relatively, are equal."""
@@ -90,6 +90,7 @@ class _Search:
         self._must_use_others = must_use_others
         self._guessed = problem.drafted * self._decode.weight
         """g · w."""
+        self._paced = self._guessed * SLACK
         self._solution: Solution | None = None
         self._bound = math.inf
         """No plan costs less than this or the one of one device."""
@@ -135,7 +136,7 @@ class _Search:
     def _divide(self, least_s: float, in_room: float) -> float:
         """The bound of guesses ahead; no plan is busy for less than `least_s`, none costs less than `in_room`."""
         if not any(phase.weight for phase in self._limited(math.inf).steps):
-            return max(self._guessed * least_s, self._least_with_room(least_s))
+            return max(self._paced * least_s, self._least_with_room(least_s))
         ranges = [_Range(in_room, least_s, math.inf)]
         closed = math.inf
         while ranges and ranges[0].bound_s < self._cost * (1 - _NEAR):
@@ -152,20 +153,20 @@ class _Search:
             least = found.solution.bound or 0.0
             pace = self._offer(found.solution)
             busy_s = min(pace.slowest_s, part.most_s)
-            bound = max(part.bound_s, least + self._guessed * busy_s)
+            bound = max(part.bound_s, least + self._paced * busy_s)
             closed = min(closed, bound if pace.has_room else max(bound, self._least_with_room(busy_s)))
             # What is left is busy for less than that plan.
             if busy_s > part.least_s * (1 + _NEAR):
                 middle = (part.least_s + busy_s) / 2
                 for low, high in ((part.least_s, middle), (middle, busy_s * (1 - _NEAR))):
-                    bound = max(part.bound_s, least + self._guessed * low, self._least_with_room(low))
+                    bound = max(part.bound_s, least + self._paced * low, self._least_with_room(low))
                     heapq.heappush(ranges, _Range(bound, low, high))
         return min([closed, *(part.bound_s for part in ranges)])
 
     def _least_with_room(self, busy_s: float) -> float:
         """No plan with time for guesses costs less that is busy for so long."""
         true = (self._decode.weight - self._guessed) * LEAST_ROOM
-        return self._prompt_s + (true + self._guessed) * busy_s
+        return self._prompt_s + (true + self._paced) * busy_s
 
     def _least_busy_s(self) -> float:
         """No plan has a lesser longest busy time in a step of decode."""

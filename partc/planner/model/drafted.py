@@ -5,13 +5,13 @@ step occupies the busiest device or link, and f(k) the time of a step of k token
 
 | devices | guesses | time per token |
 |---|---|---|
-| several | begin steps of one token, ahead of the true one | (1 - g) · L + g · max(S, L / W) |
+| several | begin steps of one token, ahead of the true one | (1 - g) · L + g · max(1.05 · S, L / W) |
 | one | are rows beside the token of a step | (1 - g) · L + g · L · (f(k) - 1) / (k - 1), no less than L · f(k) / k |
 
-W steps are under way, as many as there is time for and no more than `MOST_AHEAD`; where L is less than `LEAST_ROOM`
-times S, as in a ring of two of which one takes nearly all, there is time for none, and a token takes a lap. A row
-beside others costs what a further row does; of k rows one takes a true token, so that no more than (k - 1) / k of the
-tokens are guessed.
+The source leaves a twentieth more than S between two steps (`SLACK`). W steps are under way, as many as there is time
+for and no more than `MOST_AHEAD`; where L is less than `LEAST_ROOM` times S, as in a ring of two of which one takes
+nearly all, there is time for none, and a token takes a lap. A row beside others costs what a further row does; of k
+rows one takes a true token, so that no more than (k - 1) / k of the tokens are guessed.
 Guesses that are wrong cost nothing here: ahead they fill what is idle, and beside they are few, since the source
 guesses no more than is worth it. In a ring steps may have guesses beside their tokens, too, where rows are cheap
 (`partc/runtime/core/source/guessing.py`): then copies come sooner than is said here, and nothing else does.
@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from partc.format.plan import Timeline
 from partc.planner.model.problem import Problem
-from partc.runtime.core.source.guessing import LEAST_ROOM
+from partc.runtime.core.source.guessing import LEAST_ROOM, SLACK
 from partc.runtime.core.step import MOST_GUESSED
 
 SHARES = (0.1, 0.3, 1.0)
@@ -56,7 +56,7 @@ class Pace:
     @property
     def guessed_s(self) -> float:
         """Seconds of a token that comes true from a guess ahead of it: W is the lap by this."""
-        return max(self.slowest_s, self.lap_s / MOST_AHEAD)
+        return max(SLACK * self.slowest_s, self.lap_s / MOST_AHEAD)
 
 
 def pace_of(problem: Problem, decode: Timeline) -> Pace:
@@ -83,10 +83,10 @@ def drafted_token_s(problem: Problem, decode: Timeline, share: float) -> float:
     pace = pace_of(problem, decode)
     if problem.drafts is None or len({run.device for run in decode.stages}) > 1:
         return pace.token_s(share)
-    return pace.lap_s * min([1.0, *(_beside(share, *each) for each in problem.drafts.step_tokens)])
+    return pace.lap_s * min([1.0, *(beside(share, *each) for each in problem.drafts.step_tokens)])
 
 
-def _beside(share: float, tokens: int, cost: float) -> float:
+def beside(share: float, tokens: int, cost: float) -> float:
     """The time of a token by that without guesses, where steps may have so many rows at this cost."""
     guessed = min(share, 1.0 - 1.0 / tokens)
     return 1.0 - guessed + guessed * (cost - 1.0) / (tokens - 1)

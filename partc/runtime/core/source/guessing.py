@@ -45,9 +45,9 @@ _KEPT = 0.98
 """The part of a count that remains when another token comes."""
 _NEARLY = 0.9
 """A true step may wait for a guess as long as the rest of a stage: laps differ by as much."""
-_SLACK = 1.05
+SLACK = 1.05
 """A stage takes so much longer than it computes: it receives and sends."""
-LEAST_ROOM = _SLACK + _NEARLY
+LEAST_ROOM = SLACK + _NEARLY
 """A step begins with a guess in rings whose lap is so many times their slowest stage: with less, it would be in the way
 of the true step behind the one that it follows."""
 _FORGOTTEN = 0.001
@@ -211,7 +211,7 @@ class Guessing:
 
     def pace_of(self, tokens: int) -> float:
         """Seconds between a step of so many tokens and a guess, which keeps no true step from the slowest stage."""
-        return max(_SLACK * self.stage_s * self.prices.get(tokens, 1.0), tokens * self.link_s)
+        return max(SLACK * self.stage_s * self.prices.get(tokens, 1.0), tokens * self.link_s)
 
     @property
     def goes(self) -> bool:
