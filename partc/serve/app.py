@@ -61,6 +61,11 @@ _ABSENT = {
 _T = TypeVar("_T")
 
 
+def may_guess(body: ChatBody | CompletionBody, live: Live) -> bool:
+    """Whether tokens of a request may be guessed: it allows it, and no device is to be spared work."""
+    return body.drafts is not False and not body.deterministic and not live.spares_work
+
+
 @dataclass
 class Endpoint:
     """Endpoint of one model: its rings and its clients."""
@@ -244,7 +249,7 @@ class Endpoint:
             alternatives=body.alternatives,
             start_tokens=self.role.model.start_tokens,
             reuses=not body.deterministic,
-            drafts=self.drafts and body.drafts is not False and not body.deterministic,
+            drafts=self.drafts and may_guess(body, self.live),
             expected=await self._expected(body),
         )
         generation = Generation(asked, self.rings, self.tokenizer, self.metrics)

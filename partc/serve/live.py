@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from partc.format.readings import LimitName
 from partc.format.status import RingStatus
 from partc.serve.replies import Json, event
 from partc.serve.ring_log import RingLog
@@ -22,6 +23,8 @@ LOOK_S = 1.0
 """Time between two states of a ring, while somebody looks."""
 KEPT_S = 5.0
 """The same while nobody does, for metrics and the log."""
+_SPARED = frozenset[LimitName](("battery", "temperature"))
+"""Limits of devices.yaml behind which no tokens are guessed."""
 MOST_WATCHERS = 32
 _TELL_S = 5.0
 """The states are told at least so often, also while no ring says anything."""
@@ -61,6 +64,14 @@ class Live:
             for name, (at, ring) in self._known.items()
             if states.get(name) == "ready"
         }
+
+    @property
+    def spares_work(self) -> bool:
+        """Whether a device has reached a limit of its battery or temperature: wrong guesses cost both."""
+        devices = (device for _, ring in self._known.values() for device in ring.devices)
+        return any(
+            device.vitals is not None and not _SPARED.isdisjoint(device.vitals.reached) for device in devices
+        )
 
     def forget(self, name: str) -> None:
         """A ring does not stand: what it told holds no longer."""
