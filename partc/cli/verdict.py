@@ -104,11 +104,12 @@ def _guess_table(guessed: Sequence[Guessed]) -> Table:
             each.drafts,
             f"{each.identical} of {each.tokens}",
             f"{each.accepted} of {each.drafted}",
+            f"{each.accepted / each.tokens:.0%}" if each.tokens else "-",
             f"{each.plain_s / each.drafted_s:.2f}" if each.drafted_s else "-",
         ]
         for each in guessed
     ]
-    columns = ["request", "guessed from", "identical", "right", "times as fast"]
+    columns = ["request", "guessed from", "identical", "right", "of all", "times as fast"]
     return table("Guessed tokens (beside none)", columns, rows, right=columns[2:])
 
 

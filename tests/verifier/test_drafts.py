@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
+from partc.cli.verdict import _guess_table
 from partc.errors import RunError
 from partc.verifier.drafts import DRAFTS, check_guesses
+from partc.verifier.report import Guessed
 from tests.runtime.core.roles import changed, roles
 
 
@@ -22,3 +24,9 @@ def test_drafts_with_mistakes_are_wrong_in_every_third_token() -> None:
     drafted = DRAFTS["the answer, a third wrong"](answer, 30)
     assert [at for at in range(30) if drafted[at] != answer[at]] == list(range(2, 30, 3))
     assert max(drafted) < 30
+
+
+def test_the_table_says_tokens_the_share_of_guesses_and_the_time() -> None:
+    each = Guessed("prompt of 7 tokens", "the answer", 64, 64, 54, 48, plain_s=0.3, drafted_s=0.2)
+    row = [next(iter(column.cells)) for column in _guess_table([each]).columns]
+    assert row == ["prompt of 7 tokens", "the answer", "64 of 64", "48 of 54", "75%", "1.50"]
