@@ -1,6 +1,7 @@
 #include "core/step.hpp"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 
 #include "format/text.hpp"
@@ -76,6 +77,17 @@ std::vector<Step> apart(const Step& step) {
     if (!step.likely.empty() && !step.likely.at(row).empty()) own.likely.push_back(step.likely[row]);
   }
   return found;
+}
+
+Tensors step_inputs(const Step& step, const Role& role) {
+  if (!role.has_step_inputs()) return {};
+  std::vector<std::int64_t> index(size_or(step.dims, "sequence", 1));
+  std::iota(index.begin(), index.end(), 0);
+  const std::vector<std::int64_t> position(step.position.begin(), step.position.end());
+  const std::vector<std::int64_t> length(step.length.begin(), step.length.end());
+  return {{"position", Tensor::int64({position.size()}, position)},
+          {"length", Tensor::int64({length.size()}, length)},
+          {"index", Tensor::int64({index.size()}, index)}};
 }
 
 std::vector<Row> rows_of(const Step& step, std::uint64_t max_batch) {

@@ -72,6 +72,8 @@ struct Step {
 Step together(const std::vector<Step>& steps);
 /// The steps of one row each that `together` made one of; the step itself where it is one.
 std::vector<Step> apart(const Step& step);
+/// What every device has of a step without a message: `position`, `length` and `index`, as far as the task has them.
+Tensors step_inputs(const Step& step, const Role& role);
 /// The rows of a step as they travel; one row for the task `graph`.
 std::vector<messages::Row> rows_of(const Step& step, std::uint64_t max_batch);
 /// The step that a message belongs to. Throws Error: its rows are neither those of one request nor one each of several,

@@ -42,14 +42,11 @@ Sequence sequence(const StateView& view, std::uint64_t row) {
   if (row >= sizes[0])
     throw run_error("there is no sequence " + std::to_string(row) + " of " + std::to_string(sizes[0]), name);
   const std::uint64_t begin = row * product(sizes.begin() + 1, sizes.end()) * view.element_bytes;
-  if (view.declared->layout == "panels") {
-    const std::uint64_t positions = std::get<std::uint64_t>(view.declared->shape[2]);
-    return {positions, sizes[1], sizes[3], begin, view.element_bytes, true};
-  }
-  if (build::is_rewritten(*view.declared) || sizes.size() < 3)
-    return {1, 1, product(sizes.begin() + 1, sizes.end()), begin, view.element_bytes, false};
-  const auto last = sizes.end() - 2;
-  return {last[0], product(sizes.begin() + 1, last), last[1], begin, view.element_bytes, false};
+  const bool in_panels = view.declared->layout == "panels";
+  Shape plain = sizes;
+  if (in_panels) plain = {sizes[0], sizes[1], std::get<std::uint64_t>(view.declared->shape[2]), sizes[3]};
+  const Shape held = row_sizes(*view.declared, plain);
+  return {held[0], held[1], held[2], begin, view.element_bytes, in_panels};
 }
 
 void check_places(const Sequence& held, const StateView& view, std::uint64_t begin, std::uint64_t end) {
@@ -74,6 +71,12 @@ void each(const Sequence& held, std::byte* data, std::uint64_t begin, std::uint6
 }
 
 }  // namespace
+
+Shape row_sizes(const build::State& state, const Shape& sizes) {
+  if (build::is_rewritten(state) || sizes.size() < 3) return {1, 1, product(sizes.begin() + 1, sizes.end())};
+  const auto last = sizes.end() - 2;
+  return {last[0], product(sizes.begin() + 1, last), last[1]};
+}
 
 States::States(Dims largest, std::uint64_t slots) : largest_(std::move(largest)), dims_(slots, largest_) {}
 

@@ -25,6 +25,9 @@ struct StateView {
   std::uint64_t element_bytes = 0;
 };
 
+/** Positions, heads and d of one sequence of a state with these sizes, whatever its layout inside. */
+Shape row_sizes(const build::State& state, const Shape& sizes);
+
 /** A copy of positions begin to end (exclusive) of one sequence, `[end - begin, heads, d]`.
 
 Throws a run error: there is no such sequence or position.

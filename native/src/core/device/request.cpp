@@ -1,7 +1,6 @@
 #include "core/device/request.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "format/complaints.hpp"
 #include "format/facts.gen.hpp"
@@ -224,7 +223,7 @@ Execution& Request::join(const Step& step, double now) {
 Execution& Request::start(const Step& step, const Tensors& inputs, double now) {
   check_follows(step);
   phase_ = step.phase;
-  Tensors values = step_inputs(step);
+  Tensors values = step_inputs(step, *script_->role);
   for (const auto& [name, tensor] : kept_) values.set(name, tensor);
   for (const auto& [name, tensor] : inputs) values.set(name, tensor);
   Timing timing;
@@ -259,17 +258,6 @@ void Request::check_follows(const Step& step) const {
   if (fits && takes_token(step.phase) != is_in_prompt(phase_)) return;
   throw refused(of_step(step) + " does not follow its step " +
                 std::to_string(static_cast<std::int64_t>(following) - 1));
-}
-
-Tensors Request::step_inputs(const Step& step) const {
-  if (!script_->role->has_step_inputs()) return {};
-  std::vector<std::int64_t> index(size_or(step.dims, "sequence", 1));
-  std::iota(index.begin(), index.end(), 0);
-  const std::vector<std::int64_t> position(step.position.begin(), step.position.end());
-  const std::vector<std::int64_t> length(step.length.begin(), step.length.end());
-  return {{"position", Tensor::int64({position.size()}, position)},
-          {"length", Tensor::int64({length.size()}, length)},
-          {"index", Tensor::int64({index.size()}, index)}};
 }
 
 /// The earliest step is over; what it emits goes out last, since the request's next step begins with it.

@@ -85,7 +85,6 @@ class Request {
   Execution& join(const Step& step, double now);
   Execution& start(const Step& step, const Tensors& inputs, double now);
   void check_follows(const Step& step) const;
-  Tensors step_inputs(const Step& step) const;
   void finish(double now, Actions& out);
   void step_was_shared(std::uint64_t step, const Timing& timing, double now);
   bool is_early(const Step& step) const;
