@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from partc.errors import RunError
 from partc.format.dtypes import Array
+from partc.format.message_parts import Sampling
 from partc.format.placement import Placement
 from partc.format.role import Role, load_role
 from partc.runtime.client.results import Crossing
@@ -57,6 +58,12 @@ class DirectRing:
     def generate(self, prompts: Sequence[Sequence[int]], count: int) -> list[list[int]]:
         """`count` greedy tokens for every prompt, in one batch."""
         return self.generate_together([prompts], count)[0]
+
+    def drawn(self, prompt: Sequence[int], count: int, sampling: Sampling) -> list[int]:
+        """`count` tokens that are drawn, behind one prompt."""
+        asked = self._ring.client.submit([prompt], count, sampling=sampling, ignore_eos=True, trace=True)
+        (answer,) = self._settle([asked])
+        return list(answer.result.tokens[0]) if answer.result else []
 
     def generate_together(
         self, batches: Sequence[Sequence[Sequence[int]]], count: int
