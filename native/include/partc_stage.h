@@ -118,7 +118,7 @@ typedef struct partc_stage_size_t {
   int64_t size;
 } partc_stage_size_t;
 
-/* How tokens are drawn (docs/wire.md, "Sampling"). */
+/* How tokens are drawn (docs/wire.md, "A request"). */
 typedef struct partc_stage_sampling_t {
   double temperature; /* 0: the likeliest one */
   int64_t top_k;      /* 0: all */

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from native.zig.compiling import PLATFORMS, ROOT, RUNNERS, SOURCES, CompileError, build
+from native.zig.compiling import PLATFORMS, ROOT, RUNNERS, SOURCES, CompileError, build, stage_files
 from native.zig.sources import FetchError, fetch
 
 _HOSTS = {"x86_64": "x86_64-linux", "aarch64": "aarch64-linux-gnu"}
@@ -39,9 +39,9 @@ def main() -> int:
 def _report(name: str, jobs: int, zmq: bool) -> None:
     start = time.monotonic()
     is_new = build(name, _zig(), jobs, zmq=zmq)
-    runner = RUNNERS / name / "partc-runner"
-    size = (ROOT / runner).stat().st_size
-    print(f"{runner}: {size:,} bytes, {f'{time.monotonic() - start:.0f} s' if is_new else 'up to date'}")
+    took = f"{time.monotonic() - start:.0f} s" if is_new else "up to date"
+    for file in ("partc-runner", *stage_files(PLATFORMS[name])):
+        print(f"{RUNNERS / name / file}: {(ROOT / RUNNERS / name / file).stat().st_size:,} bytes, {took}")
 
 
 def host_platform() -> str:

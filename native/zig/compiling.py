@@ -1,7 +1,7 @@
-"""Compiles and links partc-runner for a platform.
+"""Compiles and links partc-runner and the stage (docs/stage.md) for a platform.
 
-libsodium and the runner are compiled in turn, the files of each at the same time. A library whose sources
-and flags are those of its objects is not compiled again; of the runner, zig itself compiles what changed.
+libsodium and our own files are compiled in turn, the files of each at the same time. A library whose sources
+and flags are those of its objects is not compiled again; of our own files, zig itself compiles what changed.
 The bytes follow from sources, flags and the version of zig alone: all commands run in the root of this tree with
 relative paths, nothing has a date, and debug information is left out.
 """
@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import subprocess
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,15 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCES = Path("build/native/sources")
 OBJECTS = Path("build/native/zig")
 RUNNERS = Path("partc/runners")
-"""Folder → platform → partc-runner; below `ROOT` like the other two."""
+"""Folder → platform → partc-runner and the files of the stage; below `ROOT` like the other two."""
+HEADER = Path("native/include/partc_stage.h")
+ARCHIVE = "libpartc_stage.a"
+SHARED = "libpartc_stage.so"
+OWN = Path("native/src")
+STAGE = OWN / "stage"
 
 _FLAGS = (
-    "-Os", "-g0", "-ffunction-sections", "-fdata-sections", "-fvisibility=hidden", "-fno-strict-aliasing",
+    "-Os", "-g0", "-fPIC", "-ffunction-sections", "-fdata-sections", "-fvisibility=hidden", "-fno-strict-aliasing",
     "-D_GNU_SOURCE", "-DNDEBUG",
 )  # fmt: skip
 _CXX = ("-std=c++20", "-fno-rtti")
@@ -90,17 +95,35 @@ def build(name: str, zig: Path, jobs: int, *, zmq: bool = False) -> bool:
         CompileError: zig found a fault.
     """
     platform = PLATFORMS[name]
-    units = [_libsodium(platform), *([_libzmq()] if zmq else []), _runner(platform, zmq)]
+    units = [_libsodium(platform), *([_libzmq()] if zmq else []), _own(platform, zmq)]
     version = subprocess.run([zig, "version"], capture_output=True, text=True, check=True).stdout.strip()
     digests = [_digest(unit, platform, version) for unit in units]
-    runner, record = ROOT / RUNNERS / name / "partc-runner", ROOT / OBJECTS / name / "linked"
+    folder, record = ROOT / RUNNERS / name, ROOT / OBJECTS / name / "linked"
+    made = [folder / file for file in ("partc-runner", *stage_files(platform))]
     linked = " ".join((*digests, *_link_flags(platform)))
-    if runner.is_file() and record.is_file() and record.read_text() == linked:
+    if all(path.is_file() for path in made) and record.is_file() and record.read_text() == linked:
         return False
-    objects = [_compile(unit, name, zig, digest, jobs) for unit, digest in zip(units, digests, strict=True)]
-    _link([one for some in objects for one in some], runner, zig, platform)
+    objects = {
+        path: one
+        for unit, digest in zip(units, digests, strict=True)
+        for path, one in zip(unit.files, _compile(unit, name, zig, digest, jobs), strict=True)
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    _link([one for path, one in objects.items() if STAGE not in path.parents], made[0], zig, platform)
+    _link_stage([one for path, one in objects.items() if _is_of_stage(path)], folder, zig, platform)
     record.write_text(linked)
     return True
+
+
+def stage_files(platform: Platform) -> tuple[str, ...]:
+    """The files of the stage for a platform: a static one loads no libraries."""
+    return (HEADER.name, ARCHIVE) if platform.is_static else (HEADER.name, ARCHIVE, SHARED)
+
+
+def _is_of_stage(path: Path) -> bool:
+    """Whether a file is a part of the stage: it has no command line, and no sockets."""
+    parts = path.relative_to(OWN).parts if path.is_relative_to(OWN) else ()
+    return (len(parts) > 1 and parts[0] != "shell") or parts == ("errors.cpp",)
 
 
 def _libsodium(platform: Platform) -> Unit:
@@ -148,10 +171,10 @@ def _libzmq() -> Unit:
     return Unit("libzmq", files, tuple(flags), ARCHIVES["libzmq"].sha256.encode() + platform_hpp)
 
 
-def _runner(platform: Platform, zmq: bool) -> Unit:
-    root = Path("native/src")
+def _own(platform: Platform, zmq: bool) -> Unit:
+    root = OWN
     version = re.search(r'^__version__ = "(.*)"$', (ROOT / "partc/__init__.py").read_text(), re.MULTILINE)
-    flags = ["-I", "native/src", *_sodium_headers(), *_CXX]
+    flags = ["-I", "native/src", "-I", str(HEADER.parent), *_sodium_headers(), *_CXX]
     flags += ["-isystem", str(SOURCES / "libzmq/include"), "-DPARTC_HAS_ZMQ"] if zmq else []
     # As in native/CMakeLists.txt.
     flags += [
@@ -165,7 +188,8 @@ def _runner(platform: Platform, zmq: bool) -> Unit:
         "-ffp-contract=off",
         f'-DPARTC_VERSION="{version and version[1]}"',
     ]
-    content = [f"{path}\0".encode() + (ROOT / path).read_bytes() for path in _found(root, ("*.cpp", "*.hpp"))]
+    read = [*_found(root, ("*.cpp", "*.hpp", "*.map")), HEADER]
+    content = [f"{path}\0".encode() + (ROOT / path).read_bytes() for path in read]
     files = _found(root, ("*.cpp",))
     if not zmq:
         files = tuple(path for path in files if path.parent.name != "zmq")
@@ -218,11 +242,27 @@ def _link_flags(platform: Platform) -> tuple[str, ...]:
 
 
 def _link(objects: Sequence[Path], runner: Path, zig: Path, platform: Platform) -> None:
-    """A runner that is in use keeps its file: the new one takes its place."""
-    runner.parent.mkdir(parents=True, exist_ok=True)
-    part = runner.with_name(f"{runner.name}.part")
-    _run([zig, "c++", *_link_flags(platform), "-o", part, *objects])
-    part.replace(runner)
+    _replaced(runner, lambda part: _run([zig, "c++", *_link_flags(platform), "-o", part, *objects]))
+
+
+def _link_stage(objects: Sequence[Path], folder: Path, zig: Path, platform: Platform) -> None:
+    """The library by itself needs the system's C library alone; an archive is linked by a linker for libc++."""
+    header, archive, *shared = (folder / file for file in stage_files(platform))
+    _replaced(header, lambda part: part.write_bytes((ROOT / HEADER).read_bytes()))
+    archive.with_name(f"{archive.name}.part").unlink(missing_ok=True)
+    _replaced(archive, lambda part: _run([zig, "ar", "rcsD", part, *objects]))
+    shows = f"-Wl,--version-script={STAGE / 'exports.map'}"
+    named = f"-Wl,-soname,{SHARED}"
+    flags = ["-shared", named, shows, *_link_flags(platform)]
+    for path in shared:
+        _replaced(path, lambda part: _run([zig, "c++", *flags, "-o", part, *objects]))
+
+
+def _replaced(path: Path, make: Callable[[Path], object]) -> None:
+    """Make a file that takes the place of the last one at once: one that is in use stays."""
+    part = path.with_name(f"{path.name}.part")
+    make(part)
+    part.replace(path)
 
 
 def _run(command: Sequence[str | Path]) -> None:
