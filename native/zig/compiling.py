@@ -120,10 +120,16 @@ def stage_files(platform: Platform) -> tuple[str, ...]:
     return (HEADER.name, ARCHIVE) if platform.is_static else (HEADER.name, ARCHIVE, SHARED)
 
 
+_ROOMS = ("engines", "format", "stage")
+_OF_CORE = ("execution", "sampling", "script", "step", "timings")
+
+
 def _is_of_stage(path: Path) -> bool:
-    """Whether a file is a part of the stage: it has no command line, and no sockets."""
-    parts = path.relative_to(OWN).parts if path.is_relative_to(OWN) else ()
-    return (len(parts) > 1 and parts[0] != "shell") or parts == ("errors.cpp",)
+    """Whether a file is a part of the stage: it has programs and engines, and neither requests nor links."""
+    if path == OWN / "errors.cpp":
+        return True
+    parts = path.relative_to(OWN).parts if path.is_relative_to(OWN) else ("",)
+    return parts[0] in _ROOMS or (parts[0] == "core" and path.stem in _OF_CORE)
 
 
 def _libsodium(platform: Platform) -> Unit:
@@ -253,7 +259,7 @@ def _link_stage(objects: Sequence[Path], folder: Path, zig: Path, platform: Plat
     _replaced(archive, lambda part: _run([zig, "ar", "rcsD", part, *objects]))
     shows = f"-Wl,--version-script={STAGE / 'exports.map'}"
     named = f"-Wl,-soname,{SHARED}"
-    flags = ["-shared", named, shows, *_link_flags(platform)]
+    flags = ["-shared", "-Wl,-z,defs", named, shows, *_link_flags(platform)]
     for path in shared:
         _replaced(path, lambda part: _run([zig, "c++", *flags, "-o", part, *objects]))
 

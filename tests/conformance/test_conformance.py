@@ -1,0 +1,72 @@
+"""The conformance kit: both of our runners pass it, and each of many faults is found by the check that is for it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from partc.conformance.bench import Bench
+from partc.conformance.cli import main
+from partc.conformance.findings import Finding, findings_of
+from partc.conformance.table import CHECKS
+from partc.runtime.client.runners import PYTHON_RUNNER
+from tests.conformance.faulty import FAULTS
+from tests.native.compiled import native_runner
+from tests.test_docs import ROOT, _anchors
+
+RUNNERS = ["python", pytest.param("native", marks=pytest.mark.native)]
+
+
+def findings(command: Sequence[str], only: Sequence[str] = ()) -> list[Finding]:
+    with Bench(tuple(command)) as bench:
+        return list(findings_of(CHECKS, bench, only))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", RUNNERS)
+def test_our_runners_conform(kind: str) -> None:
+    command = PYTHON_RUNNER if kind == "python" else (str(native_runner()),)
+    found = findings(command)
+    assert [(each.name, each.difference) for each in found if each.difference is not None] == []
+    assert len(found) == sum(len(check.places) for check in CHECKS)
+
+
+@pytest.mark.in_turns(8)
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_is_found(name: str) -> None:
+    fault = FAULTS[name]
+    (found,) = findings((sys.executable, "-m", "tests.conformance.faulty", name), [fault.check])
+    assert found.difference is not None, f"{fault.check} holds"
+
+
+def test_there_are_fifty_faults_and_each_is_for_a_check() -> None:
+    known = {f"{check.name}/{place}" for check in CHECKS for place in check.places}
+    assert len(FAULTS) >= 50
+    assert {fault.check for fault in FAULTS.values()} <= known
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.name)
+def test_a_check_names_a_title_of_the_manuals(check: object) -> None:
+    file, _, title = check.section.partition("#")  # type: ignore[attr-defined]
+    assert not title or title in _anchors(ROOT / "docs" / file)
+
+
+def test_what_ends_at_once_differs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--json", "--only", "end", "--only", "values/last", "--", "false"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    assert told["conforms"] is False
+    assert [each["difference"] is None for each in told["findings"]] == [False, False]
+
+
+def test_a_command_line_without_a_runner() -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["--only", "values"])
+    assert caught.value.code == 2
+    done = subprocess.run(
+        [sys.executable, "-m", "partc.conformance", "--list"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.startswith("options ")
