@@ -77,6 +77,9 @@ def _difference(check: Check, bench: Bench, device: str) -> str | None:
     except (Mismatch, PartcError, OSError) as error:
         bench.end_rings()
         return str(error)
+    except Exception as error:  # our client trusts what a source tells it, which may be anything here
+        bench.end_rings()
+        return f"our end could make nothing of it: {type(error).__name__}: {error}"
     return None
 
 

@@ -18,19 +18,20 @@ from tests.conformance.faulty import FAULTS
 from tests.native.compiled import native_runner
 from tests.test_docs import ROOT, _anchors
 
-RUNNERS = ["python", pytest.param("native", marks=pytest.mark.native)]
+RUNNERS = [pytest.param("python", marks=pytest.mark.slow), pytest.param("native", marks=pytest.mark.native)]
 
 
-def findings(command: Sequence[str], only: Sequence[str] = ()) -> list[Finding]:
-    with Bench(tuple(command)) as bench:
+def findings(
+    command: Sequence[str], only: Sequence[str] = (), others: Sequence[str] = PYTHON_RUNNER
+) -> list[Finding]:
+    with Bench(command, others) as bench:
         return list(findings_of(CHECKS, bench, only))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", RUNNERS)
 def test_our_runners_conform(kind: str) -> None:
     command = PYTHON_RUNNER if kind == "python" else (str(native_runner()),)
-    found = findings(command)
+    found = findings(command, others=command)
     assert [(each.name, each.difference) for each in found if each.difference is not None] == []
     assert len(found) == sum(len(check.places) for check in CHECKS)
 

@@ -17,7 +17,7 @@ import pytest
 
 from native.zig import sources
 from native.zig.__main__ import host_platform
-from native.zig.compiling import PLATFORMS, ROOT, RUNNERS
+from native.zig.compiling import PLATFORMS, ROOT, RUNNERS, stage_files
 from native.zig.sources import ARCHIVES, FetchError, fetch
 from partc.runtime.client.launch import launch_local
 from targets.tvm import machine
@@ -113,6 +113,10 @@ def _built_in(folder: Path) -> dict[str, str]:
         env={**os.environ, "PYTHONPATH": str(folder), "ZIG_GLOBAL_CACHE_DIR": str(folder / "zig")},
         check=True,
     )
-    runners = {name: folder / RUNNERS / name / "partc-runner" for name in platforms}
-    assert not [name for name, path in runners.items() if str(folder).encode() in path.read_bytes()]
-    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in runners.items()}
+    made = {
+        f"{name}/{file}": folder / RUNNERS / name / file
+        for name in platforms
+        for file in ("partc-runner", *stage_files(PLATFORMS[name]))
+    }
+    assert not [name for name, path in made.items() if str(folder).encode() in path.read_bytes()]
+    return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in made.items()}
