@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +16,7 @@ from partc.errors import RunError
 from partc.format.names import device_folders
 from partc.runtime.client.launch import LocalRing, launch_local
 from partc.runtime.client.runners import PYTHON_RUNNER
+from partc.scratch import scratch_folder
 
 READY_S = 60.0
 """The time in which a runner must have loaded a small build."""
@@ -58,8 +58,8 @@ class Bench:
 
     def fresh(self, name: str) -> Path:
         """A small build of its own, which a check may damage."""
-        scratch = self._scratch.enter_context(tempfile.TemporaryDirectory())
-        return BUNDLES[name]().write(Path(scratch) / name)
+        scratch = self._scratch.enter_context(scratch_folder("conformance"))
+        return BUNDLES[name]().write(scratch / name)
 
     def reference(self, name: str) -> Reference:
         """What a build computes."""
