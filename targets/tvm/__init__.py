@@ -8,6 +8,7 @@ A part flows through these files in this order:
 | file | does |
 | --- | --- |
 | `target.py` | the target: checks the operators, picks the entries, emits |
+| `loading.py` | TVM imported without torch |
 | `checks.py` | refuses operators, forms of them, types and options that there is no code for |
 | `padding.py` | refuses what may not run in an entry larger than the step |
 | `specialise.py` | the graph of one entry: every size a number, shape arithmetic folded away |
@@ -30,7 +31,7 @@ A part flows through these files in this order:
 | `bound_places.py` | places that are data, kept inside their tensors |
 | `wide_math.py` | functions of the C library in double precision: the same bits in every runner |
 | `kernel_plan.py` | lowered Relax to the plan of its kernels, every tensor with its place |
-| `objects.py` | kernels to object files, on all cores |
+| `objects.py` | kernels to object files, on all cores, kept from one command to the next |
 | `loop/` | the code of a library besides its kernels: the loop over a plan, threads |
 | `link.py` | a Relax module to a shared library, looked through before it is put in its place |
 | `gpu/` | in place of the last three, for GPUs: launches, and code for CUDA or OpenCL |

@@ -24,6 +24,7 @@ from targets.tvm.checks import (
     refusal_of,
 )
 from targets.tvm.layout import packable, packed_shape, packed_source, unify_products
+from targets.tvm.loading import load_tvm
 from targets.tvm.machine import ARCHITECTURES, PROVIDERS, Machine, features_of_host, machine_of
 from targets.tvm.padding import check_padding, check_states
 from targets.tvm.panels import lay_out_keys
@@ -177,6 +178,7 @@ class TvmTarget(Target):
         Raises:
             ModelError: the checkpoint lacks a tensor, or it has another shape.
         """
+        load_tvm()
         import tvm
 
         from targets.tvm.builder import ModuleBuilder
@@ -280,6 +282,7 @@ class TvmTarget(Target):
 
 def emitters_for(machine: Machine) -> Mapping[str, Any]:
     """Operator → what writes it for this machine."""
+    load_tvm()
     from targets.tvm.operators import OPERATORS
 
     if machine.is_gpu:

@@ -63,8 +63,10 @@ target.emit(part, module.info, Path(sys.argv[2]), lambda *_: None)
 
 
 def _compiled(graph: Path, folder: Path, seed: str) -> dict[str, bytes]:
+    """The files that a process writes; it finds no kernel that another one has kept."""
     folder.mkdir()
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed}
+    cache = str(graph.parent / f"cache of {folder.name}")
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": seed, "XDG_CACHE_HOME": cache}
     subprocess.run(
         [sys.executable, "-c", COMPILE, str(graph), str(folder)],
         env=environment,
@@ -82,6 +84,20 @@ def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     first = _compiled(tmp_path / "graph.partc", tmp_path / "first", "1")
     assert sorted(first) == ["kernels.json", "library.so", "weights/part_0.safetensors"]
     assert _compiled(tmp_path / "graph.partc", tmp_path / "a_longer_name", "2") == first
+
+
+@pytest.mark.hf
+def test_a_compile_takes_no_torch_along(tmp_path: Path) -> None:
+    """Whoever wants torch gets it afterwards."""
+    code = (
+        "import sys; from targets.tvm.target import TvmTarget, emitters_for; emitters_for(TvmTarget().machine);"
+        "import tvm; tvm.runtime.tensor([1.0]); print('tvm' in sys.modules, 'torch' in sys.modules);"
+        "import torch; print(torch.ones(2).sum().item())"
+    )
+    command = [sys.executable, "-c", code]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "False", "2.0"]
 
 
 def test_the_name_of_a_kernel_may_be_longer_than_that_of_a_file(tmp_path: Path) -> None:

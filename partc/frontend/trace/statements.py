@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-
-import onnx_ir
+from typing import TYPE_CHECKING
 
 import partc
+
+if TYPE_CHECKING:
+    import onnx_ir
 
 _SCOPES = "pkg.torch.onnx.name_scopes"
 _STACK = "pkg.torch.onnx.stack_trace"
