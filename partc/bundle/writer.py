@@ -42,6 +42,7 @@ from partc.format.names import BUILD_FILE, PLACEMENT_FILE
 from partc.format.placement import load_placement, placement_json
 from partc.format.plan import PlanFile
 from partc.ir.graph import Module, Part
+from partc.kept import reading_kept
 from partc.pipeline.contract import Progress, Target, no_progress
 from partc.pipeline.registry import load_target
 from partc.planner.model.plan_file import PLAN_FILE
@@ -73,6 +74,7 @@ def write_bundle(
     with (
         open_workspace(output) as workspace,
         closing(Earlier([output, *workspace.leftovers] if reuse else [])) as earlier,
+        reading_kept(reuse),
     ):
         targets = [_target_of(part, devices) for part in module.parts]
         reports = _overall(module.parts, targets, progress)

@@ -7,7 +7,6 @@ be imported.
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -18,6 +17,7 @@ from partc.config.section import Section
 from partc.config.units import parse_bandwidth, parse_bytes, parse_flops
 from partc.config.yamlfile import load_yaml
 from partc.errors import ConfigError
+from partc.kept import user_cache
 
 FOLDER = Path(partc.__file__).resolve().parent.parent / "targets" / "profiles"
 PLATFORM_OF = {"aarch64": "aarch64-linux-gnu", "x86_64": "x86_64-linux"}
@@ -49,11 +49,6 @@ class Profile:
 def profile_names() -> list[str]:
     """The profiles that there are, sorted."""
     return sorted(path.stem for path in FOLDER.glob("*.yaml"))
-
-
-def user_cache() -> Path:
-    """The folder of what partc keeps from one command to the next (XDG)."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "partc"
 
 
 def host_file() -> Path:

@@ -1,22 +1,17 @@
 """Imported models are kept, since tracing a large one takes half a minute: `$XDG_CACHE_HOME/partc/imports/<key>.partc`.
 
-An entry is a line with its hash, then the text of the IR, and a comment with the origins of its values. Its key is a
-hash of all that the import depends on. Writing is one rename, so that processes may share the folder; what is damaged
-is not used, and made again.
+An entry (`partc.kept`) is the text of the IR, and a comment with the origins of its values. Its key is a hash of all
+that the import depends on.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from partc.atomic import write_file
 from partc.config.model import ModelConfig
-from partc.config.profiles import user_cache
 from partc.config.sources import OnnxFile, RandomModel
 from partc.errors import ModelError, UserError
 from partc.format.digests import data_digest
@@ -27,6 +22,7 @@ from partc.frontend.folder import model_folder, read_index
 from partc.frontend.precision import precision_of
 from partc.ir.graph import Module
 from partc.ir.text import parse_module, print_module
+from partc.kept import Kept, user_cache
 from partc.pipeline.contract import Progress, no_progress
 from partc.pipeline.versions import code_version
 
@@ -48,13 +44,15 @@ def load_cached(config: ModelConfig, *, progress: Progress = no_progress) -> Mod
     # A pass quantises, so every precision has the same import.
     plain = replace(config, quantize=None, keep_stored=True)
     try:
-        path = cache_folder() / f"{_key(plain)}.partc"
+        name = f"{_key(plain)}.partc"
     except ModelError:  # the import tells what is wrong in its own order: the config before the weights
         return load_module(config, progress=progress)
-    module = _read(path)
+    kept = Kept(cache_folder())
+    module = _read(kept, name)
     if module is None:
         text = _print(load_module(plain, progress=progress))
-        _write(path, text)
+        kept.write(name, text.encode())
+        kept.drop_oldest(LIMIT_BYTES)
         module = _parse(text)  # read back as a kept one is: it cannot differ from a fresh one
     module.info = replace(module.info, quantize=precision_of(config, module.graph))
     return module
@@ -93,15 +91,12 @@ def _digest(path: Path) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else None
 
 
-def _read(path: Path) -> Module | None:
-    """The model of an entry, which counts as used now; None where there is none, or it is damaged."""
+def _read(kept: Kept, name: str) -> Module | None:
+    """The model of an entry; None where there is none that this partc can read."""
+    content = kept.read(name)
     try:
-        digest, _, content = path.read_bytes().partition(b"\n")
-        if hashlib.sha256(content).hexdigest().encode() != digest:
-            return None
-        os.utime(path)
-        return _parse(content.decode())
-    except (OSError, ValueError, UserError):
+        return None if content is None else _parse(content.decode())
+    except (ValueError, UserError):
         return None
 
 
@@ -116,24 +111,3 @@ def _parse(text: str) -> Module:
     for value in module.graph.values():
         value.origin = origins.get(value.name)
     return module
-
-
-def _write(path: Path, text: str) -> None:
-    """Keep an entry; a cache that cannot be written is none."""
-    content = text.encode()
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        write_file(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content, mode=0o600)
-        _drop_oldest(path.parent)
-
-
-def _drop_oldest(folder: Path) -> None:
-    """Remove entries until the rest keeps within the limit; leftovers of killed processes count as entries."""
-    found = sorted(
-        ((path.stat(), path) for path in folder.iterdir()), key=lambda entry: -entry[0].st_mtime_ns
-    )
-    total = 0
-    for status, path in found:
-        total += status.st_size
-        if total > LIMIT_BYTES:
-            path.unlink(missing_ok=True)

@@ -12,13 +12,13 @@ from contextlib import suppress
 from pathlib import Path
 
 from partc.atomic import write_file
-from partc.config.profiles import user_cache
 from partc.errors import ModelError
 from partc.format.digests import data_digest
 from partc.format.files import stamp
 from partc.frontend.gguf.architectures import config_of
 from partc.frontend.gguf.file import GgufFile
 from partc.frontend.gguf.tokenizer import tokenizer_files
+from partc.kept import user_cache
 from partc.pipeline.versions import code_version
 
 _PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf$")
