@@ -17,12 +17,14 @@ import functools
 import importlib.util
 import shutil
 import tempfile
+from collections.abc import Generator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.native.ahead import building, put_last
 from tests.turns import take_turns
 
 _NEEDS = {
@@ -79,6 +81,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Where CI is set, tests that need an OpenCL device fail without one.
     """
     take_turns(items)
+    put_last(items)
     missing = {tier: _missing(modules) for tier, modules in _NEEDS.items()}
     for item in items:
         for tier in filter(missing.get, _NEEDS):
@@ -86,6 +89,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=f"tier {tier}: no {', '.join(missing[tier])}"))
         if item.get_closest_marker("opencl") and not (_has_opencl() or os.environ.get("CI")):
             item.add_marker(pytest.mark.skip(reason="tier opencl: no platform (Debian: pocl-opencl-icd)"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtestloop(session: pytest.Session) -> Generator[None, object, object]:
+    """Build the native runner beside the tests; one of several workers does."""
+    if session.config.option.collectonly or os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
+        return (yield)
+    with building(session.items):
+        return (yield)
 
 
 def _missing(modules: tuple[str, ...]) -> list[str]:

@@ -25,7 +25,7 @@ def native_programs() -> Path:
 
     The test is skipped where they cannot be built, but not in CI.
     """
-    need(_missing())
+    need(missing())
     return compile_native(PRESET)
 
 
@@ -44,7 +44,8 @@ def need(missing: str | None) -> None:
         pytest.skip(f"tier native: {missing}")
 
 
-def _missing() -> str | None:
+def missing() -> str | None:
+    """What a build of the native runner lacks here; None where it can be built."""
     if not shutil.which("cmake"):
         return "no cmake"
     if not (shutil.which("ninja") or shutil.which("make")):
