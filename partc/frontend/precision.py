@@ -15,7 +15,7 @@ _FLOAT8, _BOOKS = "float8", {"e2m1": "MXFP4", "nf4": "NF4", "fp4": "FP4"}
 
 
 def precision_of(config: ModelConfig, graph: Graph) -> Quantization | None:
-    """What `quantize` of model.yaml asks for; where nobody writes it, integers that int4 can hold stay as they are."""
+    """What `quantize` of model.yaml asks for; where nobody writes it, integers that a format holds stay as they are."""
     if config.quantize is None and config.keep_stored and has_stored_integers(graph):
         return AS_STORED
     return config.quantize

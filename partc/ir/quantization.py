@@ -48,7 +48,7 @@ class Quantization:
     @property
     def has_blocks(self) -> bool:
         """Whether any weights have a scale for each block."""
-        return any(name in BLOCKWISE for name in (self.weights, self.head, self.embeddings))
+        return any(name in BLOCKWISE for name in (self.weights, self.head, self.embeddings, self.otherwise))
 
     @property
     def text(self) -> str:

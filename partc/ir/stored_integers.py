@@ -23,12 +23,15 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, cast
 
 from partc.format.gguf import BLOCKS as GGUF_BLOCKS
+from partc.ir.encodings.blocks import BLOCK_FORMATS
 from partc.ir.graph import Graph, Weight
 from partc.ir.weight_formats import INT4, INT8_BLOCKS, WeightFormat
 from partc.ir.weights import STORED_STEPS, Join, Leaf, Step, WeightExpr
 
 _BLOCKS = (256, 128, 64, 32, 16)
 """Weights that may share a scale, the most first."""
+_PARTED = 32
+"""Weights of the smallest block that every engine has products for in every format."""
 _FLOATS = frozenset({"f32", "f16", "bf16"})
 
 
@@ -38,14 +41,13 @@ class Kept(NamedTuple):
     format: WeightFormat
     block: int
     """Weights that share a scale."""
-    has_minima: bool = False
 
 
 KEPT_BLOCKS: Mapping[str, Kept] = {
-    "Q4_0": Kept(INT4, 32), "Q4_1": Kept(INT4, 32, True), "Q4_K": Kept(INT4, 32, True),
+    "Q4_0": Kept(INT4, 32), "Q4_1": Kept(INT4, 32), "Q4_K": Kept(INT4, 32),
     "TQ1_0": Kept(INT4, 256), "TQ2_0": Kept(INT4, 256),
-    "Q5_0": Kept(INT8_BLOCKS, 32), "Q5_1": Kept(INT8_BLOCKS, 32, True), "Q8_0": Kept(INT8_BLOCKS, 32),
-    "Q2_K": Kept(INT8_BLOCKS, 16, True), "Q3_K": Kept(INT8_BLOCKS, 16), "Q5_K": Kept(INT8_BLOCKS, 32, True),
+    "Q5_0": Kept(INT8_BLOCKS, 32), "Q5_1": Kept(INT8_BLOCKS, 32), "Q8_0": Kept(INT8_BLOCKS, 32),
+    "Q2_K": Kept(INT8_BLOCKS, 16), "Q3_K": Kept(INT8_BLOCKS, 16), "Q5_K": Kept(INT8_BLOCKS, 32),
     "Q6_K": Kept(INT8_BLOCKS, 16), "IQ4_NL": Kept(INT8_BLOCKS, 32), "IQ4_XS": Kept(INT8_BLOCKS, 32),
     "MXFP4": Kept(INT8_BLOCKS, 32), "NVFP4": Kept(INT8_BLOCKS, 16),
 }  # fmt: skip
@@ -122,7 +124,8 @@ def _found(source: WeightExpr, columns: int) -> StoredIntegers | None:
     match source:
         case Step(op="decode", arguments=(str(name),), source=rows) if name in KEPT_BLOCKS:
             kept = KEPT_BLOCKS[name]
-            added = Step("offsets", (kept.format.bits, kept.block, name), rows) if kept.has_minima else None
+            arguments = kept.format.bits, kept.block, name
+            added = None if BLOCK_FORMATS[name].minima is None else Step("offsets", arguments, rows)
             return StoredIntegers(kept.format, rows, name, rows, name, kept.block, added)
         case Join(
             op="scaled",
@@ -141,7 +144,10 @@ def _found(source: WeightExpr, columns: int) -> StoredIntegers | None:
             found = _found(inner, columns)
             return found and found.by_rows(lambda rows: Step("slice", tuple(arguments), rows))
         case Join(op="concat", argument=0, parts=parts):
-            return _joined([_found(part, columns) for part in parts])
+            return _joined([_found(part, columns) for part in parts], lambda own: Join("concat", 0, own))
+        case Step(op="reshape", arguments=(int(rows), _), source=Join(op="stack", argument=1, parts=parts)):
+            every = [_found(part, columns) for part in parts]
+            return _joined(every, lambda own: Step("reshape", (rows, -1), Join("stack", 1, own)))
         case _:
             return None
 
@@ -149,11 +155,16 @@ def _found(source: WeightExpr, columns: int) -> StoredIntegers | None:
 def _in_blocks(
     block: int, columns: int, data: WeightExpr, each: Sequence[WeightExpr]
 ) -> StoredIntegers | None:
-    """Integers with scales and zero points for so many weights, which several smaller blocks may share."""
+    """Integers with scales and zero points for so many weights.
+
+    Where these are more than a block may have, several blocks share them, small ones: devices that share a matrix can
+    part it there.
+    """
     kept = next((size for size in _BLOCKS if block % size == 0), None)
     if kept is None or columns % block:
         return None
     if block != kept:
+        kept = min(kept, _PARTED)
         each = [Step("repeat", (1, block // kept), numbers) for numbers in each]
     return _with_zeros(kept, data, *each)
 
@@ -172,29 +183,23 @@ def _with_zeros(
     bounds = _bounds(data)
     if bounds is None:
         return None
-    kind = INT4 if bounds.most <= _BOUNDS[INT4].most and bounds.least >= 0 else INT8_BLOCKS
-    zero, room = _ZEROS[kind], _BOUNDS[kind]
-    moved = zero - shared
-    if zeros is not None or bounds.least + moved < room.least or bounds.most + moved > room.most:
-        moved = min(0, room.most - bounds.most)
+    is_small = INT4.least <= bounds.least and bounds.most <= INT4.most and block >= _PARTED
+    kind = INT4 if is_small else INT8_BLOCKS  # of int4 in blocks of 16 only some engines have products
+    zero, moved = kind.zero, kind.zero - shared
+    if zeros is not None or bounds.least + moved < kind.least or bounds.most + moved > kind.most:
+        moved = min(0, kind.most - bounds.most)
     offsets: WeightExpr | None = None
     if zeros is not None:
         less: WeightExpr = Step("mul", (-1,), zeros)
         offsets = Join("scaled", 1, (Step("add", (zero - moved,), less) if zero - moved else less, scales))
     elif shared != zero - moved:
         offsets = Step("mul", (float(zero - moved - shared),), Step("cast", ("f32",), scales))
-    return StoredIntegers(kind, *_laid_out(data, moved), scales, "plain", block, offsets)
+    return StoredIntegers(kind, *_laid_out(data, moved, kind), scales, "plain", block, offsets)
 
 
 class _Bounds(NamedTuple):
     least: int
     most: int
-
-
-_BOUNDS = {INT4: _Bounds(0, 15), INT8_BLOCKS: _Bounds(-128, 127)}
-"""The integers that a format holds."""
-_ZEROS = {INT4: 8, INT8_BLOCKS: 0}
-"""The one of them that stands for zero."""
 
 
 def _bounds(data: WeightExpr) -> _Bounds | None:
@@ -210,12 +215,13 @@ def _bounds(data: WeightExpr) -> _Bounds | None:
             return None
 
 
-def _laid_out(data: WeightExpr, moved: int) -> tuple[WeightExpr, str]:
+def _laid_out(data: WeightExpr, moved: int, kind: WeightFormat) -> tuple[WeightExpr, str]:
     """The integers plus a number, and their layout."""
+    is_packed = kind is INT4 and not moved
     match data:
-        case Step(op="bits", arguments=(4,), source=words) if not moved:
+        case Step(op="bits", arguments=(4,), source=words) if is_packed:
             return words, "words"
-        case Step(op="cast", source=Step(op="bits", arguments=(4,), source=words)) if not moved:
+        case Step(op="cast", source=Step(op="bits", arguments=(4,), source=words)) if is_packed:
             return words, "words"
         case _ if not moved:
             return data, "fields"
@@ -223,20 +229,42 @@ def _laid_out(data: WeightExpr, moved: int) -> tuple[WeightExpr, str]:
             return Step("add", (moved,), Step("cast", ("i16",), data)), "fields"
 
 
-def _joined(parts: list[StoredIntegers | None]) -> StoredIntegers | None:
+def _joined(
+    parts: Sequence[StoredIntegers | None], join: Callable[[tuple[WeightExpr, ...]], WeightExpr]
+) -> StoredIntegers | None:
+    """Matrices whose rows are joined; each of their tensors is joined as it is stored."""
     known = [part for part in parts if part is not None]
     forms = {
-        (part.format, part.layout, part.scales_layout, part.block, part.offsets is None) for part in known
+        (part.format, part.layout, part.scales_layout, part.block, _step_of(part.offsets)) for part in known
     }
     if len(known) < len(parts) or len(forms) != 1:
         return None
     offsets = tuple(part.offsets for part in known if part.offsets is not None)
     return replace(
         known[0],
-        data=Join("concat", 0, tuple(part.data for part in known)),
-        scales=Join("concat", 0, tuple(part.scales for part in known)),
-        offsets=Join("concat", 0, offsets) if offsets else None,
+        data=join(tuple(part.data for part in known)),
+        scales=join(tuple(part.scales for part in known)),
+        offsets=_joined_offsets(offsets, join) if offsets else None,
     )
+
+
+def _step_of(offsets: WeightExpr | None) -> object:
+    """What alike offsets have in common."""
+    return (
+        (offsets.op, offsets.arguments)
+        if isinstance(offsets, Step) and offsets.op == "offsets"
+        else offsets is None
+    )
+
+
+def _joined_offsets(
+    parts: tuple[WeightExpr, ...], join: Callable[[tuple[WeightExpr, ...]], WeightExpr]
+) -> WeightExpr:
+    """Offsets that blocks of GGUF hold are read of what is joined, so that it can be parted as the data can."""
+    first = parts[0]
+    if isinstance(first, Step) and first.op == "offsets":
+        return Step(first.op, first.arguments, join(tuple(cast("Step", part).source for part in parts)))
+    return join(parts)
 
 
 def blocks_together(source: WeightExpr | None) -> int:

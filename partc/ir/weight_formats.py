@@ -53,6 +53,11 @@ class WeightFormat(ABC):
     """Of a weight; of two formats that have the same number one has blocks."""
     dtype: ClassVar[str]
     """Short name of the data's element type."""
+    least: ClassVar[int]
+    """Of the integers that it holds."""
+    most: ClassVar[int]
+    zero: ClassVar[int]
+    """The integer that stands for zero."""
     has_blocks: ClassVar[bool]
     """Whether a block of a row has a scale; else a row has."""
 
@@ -94,6 +99,7 @@ class WeightFormat(ABC):
 
 class _Int4(WeightFormat):
     name, bits, dtype, has_blocks = "int4", 4, "u8", True
+    least, most, zero = 0, 15, 8
 
     def data_shape(self, rows: int, columns: int, block: int) -> tuple[int, ...]:
         return rows, -(-columns // block), block // 2
@@ -139,6 +145,7 @@ class _Int4(WeightFormat):
 
 class _Int8(WeightFormat):
     name, bits, dtype, has_blocks = "int8", 8, "i8", False
+    least, most, zero = -128, 127, 0
 
     def data_shape(self, rows: int, columns: int, block: int) -> tuple[int, ...]:
         return rows, columns
@@ -172,6 +179,7 @@ class _Int8(WeightFormat):
 
 class _Int8Blocks(WeightFormat):
     name, bits, dtype, has_blocks = "int8_blocks", 8, "i8", True
+    least, most, zero = -128, 127, 0
 
     def data_shape(self, rows: int, columns: int, block: int) -> tuple[int, ...]:
         return rows, -(-columns // block), block

@@ -13,7 +13,7 @@ step  = transpose(1,0) | reshape(8,64) | slice(axis,start,stop) | pad(axis,zeros
       | quantize(8,0,first,last,…)                     the columns from `first` to before `last` of quantised rows
       | panels(bits,block,…)                           both, in the order of kernels: `partc.ir.panels`
       | decode(Q4_K) | bits(4) | order(0,4,…) | float8(e4m3) | codes(nf4)      `partc.ir.encodings`
-      | integers(4,block,layout) | factors(4,block,layout) | offsets(4,block,layout)     `partc.ir.encodings.integers`
+      | integers(bits,block,layout) | factors(…) | offsets(…)                    `partc.ir.encodings.integers`
 ```
 
 Examples: `"model.safetensors"#"layers.0.q.weight" |> transpose(1,0)`,

@@ -4,9 +4,9 @@
 | --- | --- | --- |
 | of floats | any axis | a slice for each run of neighbours |
 | data and scales of a quantised matrix [N, K] | N | quantised rows of the same rows: each row has its own scales |
-| of 4 bits | K, in whole blocks | quantised blocks of the same blocks: each block has its own scale |
+| of formats with blocks | K, in whole blocks | quantised blocks of the same blocks: each block has its own scale |
 | integers that a checkpoint stores | N, or K in whole blocks | the same rows or blocks of what it stores |
-| data of 8 bits | K | columns of quantised rows, whose scales are those of whole rows |
+| data of int8 | K | columns of quantised rows, whose scales are those of whole rows |
 
 So the numbers are those of the whole quantised matrix, whichever share they are in.
 """
@@ -34,8 +34,10 @@ def slices(source: WeightExpr, axis: int, indices: Indices) -> WeightExpr:
     if isinstance(source, Step) and source.op in QUANTIZE_STEPS:
         return _quantised(source, axis, _runs(indices))
     if isinstance(source, Step) and source.op in STORED_STEPS:
-        parts = tuple(sliced(source, axis, *run) for run in _runs(indices))
-        return parts[0] if len(parts) == 1 else Join("concat", axis, parts)
+        parts = [sliced(source, axis, *run) for run in _runs(indices)]
+        if len(parts) == 1:
+            return parts[0]
+        return Step(source.op, source.arguments, Join("concat", axis, tuple(part.source for part in parts)))
     if isinstance(source, Step) and source.op in ELEMENTWISE:
         return Step(source.op, source.arguments, slices(source.source, axis, indices))
     raise InternalError(f"{source} cannot be divided")

@@ -166,7 +166,9 @@ def _in_blocks(data: Weight, count: int, block: int, r: Rewriter) -> Weight:
     if missing := count * block - columns:
         source = Step("pad", (1, missing), source)
     shape = (rows, count, block)
-    return Weight(r.name(f"{data.name}.blocks"), "u8", shape, source=Step("reshape", shape, source))
+    if data.shape != shape:
+        source = Step("reshape", shape, source)
+    return Weight(r.name(f"{data.name}.blocks"), "u8", shape, source=source)
 
 
 def _spread(scales: Weight, count: int, r: Rewriter) -> Weight:

@@ -24,14 +24,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from partc.format.program import row_symbol
 from partc.ir.graph import Graph, Weight
 from partc.ir.operators import QUANTIZED_GATHER
+from partc.ir.weight_formats import format_of
 from partc.ir.weights import Step
 from targets.tvm.machine import Machine
 from targets.tvm.quantized import stored_bytes
 from targets.tvm.specialise import Entry
 
-_PLAIN = {4: (0.20, 0.27), 8: (0.26, 0.26), 16: (0.26, 0.26), 32: (0.13, 0.13)}
-_WIDE = {4: (0.09, 0.12), 8: (0.06, 0.06), 16: (0.10, 0.10), 32: (0.05, 0.05)}
-"""Bits of a weight → the cost of a row, in steps of few rows and of more; without and with VNNI of 512 bits."""
+_PLAIN: Mapping[str, tuple[float, float]] = {
+    "int4": (0.20, 0.27), "int8": (0.26, 0.26), "int8_blocks": (0.26, 0.27),
+    "16 bits": (0.26, 0.26), "32 bits": (0.13, 0.13),
+}  # fmt: skip
+_WIDE: Mapping[str, tuple[float, float]] = {
+    "int4": (0.09, 0.12), "int8": (0.06, 0.06), "int8_blocks": (0.09, 0.12),
+    "16 bits": (0.10, 0.10), "32 bits": (0.05, 0.05),
+}  # fmt: skip
+"""What weights are stored in → the cost of a row, in steps of few rows and of more; without and with VNNI of 512 bits.
+
+int8_blocks was not measured alone: its products have the tiles of int4, and the bytes of int8."""
 _GPU = (0.03, 0.03)
 """The same of a GPU: on an H200 256 rows of a model of 110M in int4 take 7.7 times as long as one row."""
 FEW_ROWS: Mapping[str, int] = {"x86_64": 8, "aarch64": 2}
@@ -98,7 +107,7 @@ def _row_costs(graphs: Iterable[Graph], machine: Machine) -> tuple[float, float]
     """The cost of a row in steps of few rows and of more, over all matrices; O(nodes)."""
     if machine.is_gpu:
         return _GPU
-    by_bits = _WIDE if has_wide_vnni(machine) else _PLAIN
+    by_kind = _WIDE if has_wide_vnni(machine) else _PLAIN
     weights = {
         value
         for graph in graphs
@@ -109,14 +118,14 @@ def _row_costs(graphs: Iterable[Graph], machine: Machine) -> tuple[float, float]
     bytes_of = {weight: stored_bytes(weight) for weight in weights}
     read = max(1, sum(bytes_of.values()))
     few, many = (
-        sum(by_bits[_bits(weight)][at] * count for weight, count in bytes_of.items()) / read for at in (0, 1)
+        sum(by_kind[_kind(weight)][at] * count for weight, count in bytes_of.items()) / read for at in (0, 1)
     )
     return few, many
 
 
-def _bits(weight: Weight) -> int:
+def _kind(weight: Weight) -> str:
     match weight.source:
-        case Step(op="quantize" | "scales" | "integers" | "factors", arguments=(int(bits), *_)):
-            return bits
+        case Step(op="quantize" | "scales" | "integers" | "factors", arguments=(int(bits), int(block), *_)):
+            return format_of(bits, block).name
         case _:
-            return 16 if weight.dtype in ("f16", "bf16") else 32
+            return "16 bits" if weight.dtype in ("f16", "bf16") else "32 bits"

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from partc.errors import InternalError
+from partc.ir.operators import QUANTIZED_MATMUL
 from partc.ir.operators.quantized import FORMS
 from partc.ir.panels import panels
 from partc.ir.weight_formats import FORMATS, INT4, INT8, INT8_BLOCKS, by_format, format_of, quantize, scales
@@ -189,7 +190,10 @@ def test_what_differs_between_formats_is_asked_of_all() -> None:
     names = {"int4": "int4", "int8": "int8", "int8_blocks": "int8_blocks"}
     found = [by_format(each.bits, each.block(32), **names) for each in FORMATS.values()]
     assert found == [*FORMATS]
-    assert [form.where["bits"] for form in FORMS] == [each.bits for each in FORMATS.values()]
+    chosen = [
+        QUANTIZED_MATMUL.signature({"bits": each.bits, "block": each.block(32)}) for each in FORMATS.values()
+    ]
+    assert [signature.operands[1:3] for signature in chosen] == [form.operands for form in FORMS]
 
 
 @pytest.mark.parametrize("act", [

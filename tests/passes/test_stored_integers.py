@@ -16,14 +16,14 @@ from partc.ir.graph import Module, Weight
 from partc.ir.panels import panels_shape
 from partc.ir.stored_integers import has_stored_integers
 from partc.ir.text import parse_module
-from partc.ir.weights import Array, Join, Leaf, materialize
+from partc.ir.weights import STORED_STEPS, Array, Join, Leaf, Step, materialize
 from partc.pipeline.contract import Context
 from partc.pipeline.registry import load_pass
 from passes.quantize_weights import QuantizeWeights
 from passes.shards.slices import slices
 from tests.passes.interpreter import run
 
-ROWS, COLUMNS, BLOCK = 24, 512, 32
+ROWS, COLUMNS, BLOCK = 24, 1024, 32
 GGUF = {
     "Q5_0": False, "Q5_1": True, "Q8_0": False, "Q2_K": True, "Q3_K": False, "Q5_K": True, "Q6_K": False,
     "IQ4_NL": False, "IQ4_XS": False, "TQ1_0": False, "TQ2_0": False, "MXFP4": False, "NVFP4": False,
@@ -46,8 +46,8 @@ KEPT = {
     "awq": (f"scaled({BLOCK}, {FIELDS}, {SCALES}, {ZEROS})", True),
     "a scale a row": (f'scaled(0, {SHIFTED}, "m"#"row_scales")', False),
     "bytes with a scale a row": ('scaled(0, "m"#"signed" |> cast(i8), "m"#"row_scales")', False),
-    "a scale and a zero point for 512": (
-        f'scaled(512, {WORDS}, "m"#"row_scales", "m"#"row_zeros" |> cast(i16))',
+    "a scale and a zero point a row": (
+        f'scaled({COLUMNS}, {WORDS}, "m"#"row_scales", "m"#"row_zeros" |> cast(i16))',
         True,
     ),
     "three bits": (f"scaled({BLOCK}, {WORDS3} |> add(-4), {SCALES})", False),
@@ -65,6 +65,7 @@ KEPT = {
     "in half precision and back": (f"scaled({BLOCK}, {SHIFTED}, {SCALES}) |> cast(f16) |> cast(f32)", False),
 }
 """Source of a matrix, and whether its products have offsets."""
+_ROWS = [(1, 2, 5, 23)]
 EIGHT = [name for name in KEPT if name.startswith(("three", "eight", "signed", "floats", "bytes", "a scale"))]
 FLOATS = {
     "permuted inputs": f'scaled(1, {SHIFTED}, take(1, {SCALES}, "m"#"index"))',
@@ -101,7 +102,7 @@ class Stored:
             "scales": (rng.random((ROWS, blocks)) * 0.1).astype(np.float16),
             "row_scales": (rng.random((ROWS, 1)) * 0.1).astype(np.float16),
             "row_zeros": rng.integers(0, 16, (ROWS, 1)).astype(np.uint8),
-            "wide_scales": np.full((ROWS, blocks), 1e-9, np.float32),
+            "wide_scales": np.full((ROWS, blocks), 1e6, np.float32),
             "zeros": rng.integers(0, 16, (ROWS, blocks)).astype(np.uint8),
             "index": rng.integers(0, blocks, COLUMNS).astype(np.int32),
             **of_blocks,
@@ -111,15 +112,15 @@ class Stored:
         return self.tensors[leaf.key]
 
 
-def _module(source: str, precision: str = "stored", turned: bool = False) -> Module:
+def _module(source: str, precision: str = "stored", turned: bool = False, rows: int = ROWS) -> Module:
     quantize = f'{{"weights": "{precision}", "head": "{precision}", "embeddings": "{precision}"}}'
-    shape = f"[{COLUMNS}, {ROWS}]" if turned else f"[{ROWS}, {COLUMNS}]"
+    shape = f"[{COLUMNS}, {rows}]" if turned else f"[{rows}, {COLUMNS}]"
     view = " |> transpose(1, 0)" if turned else ""
     product = "MatMul(%x, %w)" if turned else "Gemm(%x, %w) {transB = 1}"
     return parse_module(
         f'partc-ir 1\nmodel {{"name": "m", "task": "graph", "dims": {{"rows": 4}}, "quantize": {quantize}}}\n'
         f"graph g opset 20 {{\n  input %x: f32[rows, {COLUMNS}]\n"
-        f"  weight %w = f32{shape} from {source}{view}\n  %y: f32[rows, {ROWS}] = {product}\n  output %y\n}}\n"
+        f"  weight %w = f32{shape} from {source}{view}\n  %y: f32[rows, {rows}] = {product}\n  output %y\n}}\n"
     )
 
 
@@ -209,7 +210,35 @@ def test_shares_of_devices_are_parts_of_the_same_integers(name: str, axis: int) 
         whole = materialize(source, Stored().read)
         half = len(whole[0]) // 2  # whole blocks of GGUF
         for indices in (
-            [(1, 2, 5, 23)] if axis == 0 else [range(half), range(half, 2 * half), range(2 * half)]
+            _ROWS if axis == 0 else (range(half), range(half, 2 * half), range(2 * half), _apart(half))
         ):
             part = materialize(slices(source, axis, indices), Stored().read)
             assert np.array_equal(part, np.take(whole, indices, axis))
+            if isinstance(source, Step) and source.op in STORED_STEPS:
+                assert isinstance(found := slices(source, axis, indices), Step)
+                assert found.op == source.op, "targets know data and scales by their last step"
+
+
+def _apart(half: int) -> list[int]:
+    """Some of the first half of the blocks and some of the second, which are no neighbours."""
+    quarter = max(half // 2, 1)
+    return [*range(quarter), *range(2 * half - quarter, 2 * half)]
+
+
+def test_joined_matrices_can_be_parted() -> None:
+    """Blocks with minima, too, whose offsets are read of what is joined."""
+    parts = [f'"m"#"{name}" |> decode(Q5_K)' for name in ("q5_k", "q5_k")]
+    kept = _quantised(_module(f"concat(0, {', '.join(parts)})", rows=2 * ROWS))
+    (node,) = (node for node in kept.graph.nodes if node.op == "partc.QuantizedMatMul")
+    for weight in node.inputs[1:]:
+        assert isinstance(weight, Weight) and weight.source is not None
+        whole = materialize(weight.source, Stored().read)
+        part = materialize(slices(weight.source, 0, (1, 30)), Stored().read)
+        assert np.array_equal(part, whole[[1, 30]])
+
+
+def test_gate_and_up_row_by_row_in_turns() -> None:
+    turns = f'stack(1, "m"#"mxfp4" |> decode(MXFP4), "m"#"mxfp4" |> decode(MXFP4)) |> reshape({2 * ROWS},{COLUMNS})'
+    kept = _quantised(_module(turns, rows=2 * ROWS))
+    plain = _module(turns, rows=2 * ROWS)
+    np.testing.assert_allclose(_outputs(kept), _outputs(plain), rtol=1e-4, atol=1e-4)

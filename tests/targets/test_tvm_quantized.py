@@ -208,7 +208,7 @@ KERNELS = {
     "product with a sum": Kernel(
         check_sum,
         (FORMATS, st.integers(1, 9), st.integers(1, 150), st.booleans()),
-        [((4, 32), 5, 50, True), ((4, 32), 23, 50, False), ((8, 0), 3, 100, False)],
+        [((4, 32), 5, 50, True), ((4, 32), 23, 50, False), ((8, 0), 3, 100, False), ((8, 16), 5, 50, True)],
     ),
     "gated product": Kernel(
         check_gate,
@@ -251,18 +251,22 @@ def test_a_kernel_of_any_size(name: str, isa: InstructionSet) -> None:
     each()
 
 
-@pytest.mark.parametrize("how", [(4, 32), (8, 0)])
+@pytest.mark.parametrize("how", [(4, 32), (8, 0), (8, 16)])
 def test_a_nan_among_activations_makes_a_scale_of_nan(how: How) -> None:
     """It must not become a number; rows and blocks beside it are as without it."""
     isa, x = next(isa for isa in INSTRUCTION_SETS if not cannot_run(isa)), numbers(3, 70)
     whole = quantized_rows(isa, x, how)
     x[1, 40] = np.nan
     found = quantized_rows(isa, x, how)
-    place = 18 if how[0] == 4 else -1  # behind the words of the second block, or of the row
+    unit = 9 + sums_of(*how)  # words, scale and sums of a block
+    place = unit + 8 if how[1] else -1  # behind the words of the second block, or of the row
     assert np.isnan(found.view(np.float32)[1, place])
     np.testing.assert_array_equal(found[[0, 2]], whole[[0, 2]])
-    if how[0] == 4:
-        np.testing.assert_array_equal(found[1, :10], whole[1, :10])
+    if how[1]:
+        np.testing.assert_array_equal(found[1, :unit], whole[1, :unit])
+        sums = whole[:, unit - sums_of(*how) : unit]
+        each = whole[:, :8].copy().view(np.int8).astype(np.int32).reshape(3, sums_of(*how), -1)
+        np.testing.assert_array_equal(sums, -8 * each.sum(-1))
 
 
 @pytest.mark.parametrize("isa", INSTRUCTION_SETS, ids=lambda isa: isa.name)

@@ -14,9 +14,9 @@ layout)` what is added to each weight of a block, f32[N, blocks] both. Of 4 bits
 for zero; of 8 bits that of int8_blocks.
 
 Scales are rounded to float16: those of float32, and of K-quants and IQ4_XS, which are products of a float16 and 4 to 8
-bits, by 1 in 2,048 at most, and 1 in 6,000 on average. One that is too large, or so small that less than 8 bits would
-be left of it, becomes a NaN, which nobody takes; but of GGUF's products and of powers of two the smallest become 0:
-beside others of their matrix they are nothing.
+bits, by 1 in 2,048 at most, and 1 in 6,000 on average. Below 2^-14 float16 has steps of 2^-24, so that no weight of 8
+bits moves by more than 4e-6: rows that hardly are there, as padding of a vocabulary, have such scales. One that is too
+large becomes infinite, which nobody takes.
 """
 
 from __future__ import annotations
@@ -36,10 +36,6 @@ Floats = npt.NDArray[np.float32]
 
 _HALVES = {"Q4_0": (18, 2, 16), "Q4_1": (20, 4, 16), "Q4_K": (144, 16, 32)}
 """Blocks of 4 bits → bytes of one, bytes before its integers, bytes whose low halves are neighbours: the fast way."""
-_LEFT = 2.0**-9
-"""The part of a scale of its own that rounding may take."""
-_ZERO = 8
-"""What stands for zero among 4 bits."""
 
 
 def integers(raw: Array, bits: int, block: int, layout: str) -> Array:
@@ -51,23 +47,21 @@ def integers(raw: Array, bits: int, block: int, layout: str) -> Array:
         return np.ascontiguousarray(raw).view(np.uint8).reshape(rows, -1, block // 2)
     if layout in _HALVES:
         return _halves(raw, layout).reshape(rows, -1, block // 2)
-    values = raw.astype(np.uint8) if layout == "fields" else (_values(raw, layout) + _ZERO).astype(np.uint8)
+    values = (
+        raw.astype(np.uint8) if layout == "fields" else (_values(raw, layout) + INT4.zero).astype(np.uint8)
+    )
     pairs: Bytes = values[:, ::2] | values[:, 1::2] << np.uint8(4)
     return pairs.reshape(rows, -1, block // 2)
 
 
 def factors(raw: Array, bits: int, block: int, layout: str) -> Floats:
-    """The scales, as float32; NaN where float16 has no such number."""
+    """The scales, as float32; infinite where they are too large for float16."""
     scales = exponents(raw, 128) if layout == "e8m0" else raw.astype(np.float32)
     if layout in BLOCK_FORMATS:
         scales = read_blocks(raw, BLOCK_FORMATS[layout], BLOCK_FORMATS[layout].scales, np.float32)
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore"):
         rounded: Floats = scales.astype(np.float16).astype(np.float32)
-        is_kept = np.isfinite(rounded)
-        if layout == "plain":
-            is_kept = np.abs(rounded - scales) <= np.abs(scales) * np.float32(_LEFT)
-    kept: Floats = np.where(is_kept, rounded, np.float32(np.nan))
-    return kept
+    return rounded
 
 
 def offsets(raw: Array, bits: int, block: int, layout: str) -> Floats:
@@ -75,7 +69,7 @@ def offsets(raw: Array, bits: int, block: int, layout: str) -> Floats:
     form = BLOCK_FORMATS[layout]
     assert form.minima is not None
     least: Floats = read_blocks(raw, form, form.minima, np.float32)
-    return -least if bits != INT4.bits else _ZERO * factors(raw, bits, block, layout) - least
+    return -least if bits != INT4.bits else INT4.zero * factors(raw, bits, block, layout) - least
 
 
 def _values(raw: Array, layout: str) -> Array:

@@ -70,13 +70,16 @@ def fold(number: Expr, count: int, join: Callable[[Expr, Expr], None]) -> None:
 def half_bits(bits: Expr) -> Expr:
     """The number in float32 whose float16 has these 16 bits; infinite and undefined ones become large.
 
-    OpenCL knows float16 only where the device has an extension.
+    OpenCL knows float16 only where the device has an extension, and subnormal numbers of float32 only where it likes:
+    those of float16, of which small blocks have their scales, are made of normal ones.
     """
     wide = T.Cast("uint32", bits)
-    magnitude = T.reinterpret("float32", T.shift_left(wide & T.uint32(0x7FFF), T.uint32(13)))
+    moved = T.bind(T.shift_left(wide & T.uint32(0x7FFF), T.uint32(13)))
     sign = T.shift_left(wide & T.uint32(0x8000), T.uint32(16))
-    scaled = magnitude * T.float32(2.0**112)
-    return T.reinterpret("float32", T.reinterpret("uint32", scaled) | sign)
+    normal = T.reinterpret("float32", moved + T.uint32((127 - 15) << 23))
+    above = T.reinterpret("float32", moved + T.uint32((127 - 14) << 23))  # 2^-14 more than it
+    found = T.Select(moved < T.uint32(1 << 23), above - T.float32(2.0**-14), normal)
+    return T.reinterpret("float32", T.reinterpret("uint32", found) | sign)
 
 
 def in_pairs(
