@@ -20,7 +20,7 @@ from partc.format.build import EngineSpec
 from partc.pipeline.contract import Artifact
 
 ROOT = Path(__file__).parents[1]
-MOVES = {"partc/atomic.py", "partc/bundle/workspace.py"}
+MOVES = {"partc/atomic.py", "partc/bundle/workspace.py", "partc/kept.py"}
 """The files that rename."""
 
 

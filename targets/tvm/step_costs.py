@@ -108,14 +108,15 @@ def _row_costs(graphs: Iterable[Graph], machine: Machine) -> tuple[float, float]
     if machine.is_gpu:
         return _GPU
     by_kind = _WIDE if has_wide_vnni(machine) else _PLAIN
-    weights = {
+    weights = (
         value
         for graph in graphs
         for node in graph.nodes
         for value in node.operands
         if isinstance(value, Weight) and node.op not in _ONE_ROW and len(value.shape or ()) > 1
-    }
-    bytes_of = {weight: stored_bytes(weight) for weight in weights}
+    )
+    # In the order of the graph: what is added in another one may differ in its last digit.
+    bytes_of = {weight: stored_bytes(weight) for weight in dict.fromkeys(weights)}
     read = max(1, sum(bytes_of.values()))
     few, many = (
         sum(by_kind[_kind(weight)][at] * count for weight, count in bytes_of.items()) / read for at in (0, 1)
