@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from partc import __version__
 from partc.errors import RunError
 from partc.format.names import RUNNER_FILE
 from partc.runtime.client.launch import launch_local
@@ -37,6 +38,19 @@ def test_a_ring_starts_the_program_in_a_folder(build: Path, tmp_path: Path) -> N
     asked, started = (tmp_path / "trace").read_text().splitlines()
     assert asked == "--version"
     assert started.startswith(f"--stdio --bundle {build / 'devices' / 'b'} --listen 127.0.0.1:0 ")
+
+
+def test_a_runner_may_be_ready_as_soon_as_it_listens(build: Path) -> None:
+    """A device alone needs no others: it tells both in one breath."""
+    lines = '{"device": "%s", "listening": "127.0.0.1:9"}\\n{"ready": true}\\n'
+    for name in "abc":
+        told = f"printf '{lines % name}'\nexec cat > /dev/null\n"
+        put_program(
+            build / "devices" / name,
+            f'#!/bin/sh\nif [ "$1" = --version ]; then echo {__version__}; exit; fi\n{told}',
+        )
+    with launch_local(build, ready_s=20.0) as ring:
+        assert ring.addresses == dict.fromkeys("abc", "127.0.0.1:9")
 
 
 def test_measuring_is_for_python(build: Path, tmp_path: Path) -> None:

@@ -134,6 +134,7 @@ class LocalRing:
         self._keeper = Keeper(self._devices, self._spawn, restart=self._restart)
         self._forwards = settings.log is not None and not settings.measure
         self._tokenizer: Tokenizer | None = None
+        self._told: dict[str, list[dict[str, Any]]] = {}
         self.addresses: dict[str, str] = {}
         """Device → HOST:PORT."""
         self.runners: dict[str, Runner] = {}
@@ -311,9 +312,12 @@ class LocalRing:
         return command
 
     def _await_lines(self, key: str, end: float) -> dict[str, Any]:
-        """Device → the line with `key` that it told."""
-        found: dict[str, Any] = {}
+        """Device → the line with `key` that it told.
+
+        A device alone is ready as soon as it listens, and may tell both at once: lines are kept for whom they concern.
+        """
         processes = self._keeper.processes
+        found = {name: line for name, lines in self._told.items() for line in lines if key in line}
         with selectors.DefaultSelector() as selector:
             for name, process in processes.items():
                 selector.register(process.output, selectors.EVENT_READ, name)
@@ -326,9 +330,8 @@ class LocalRing:
                     told = processes[item.data].read()
                     if told is None:
                         raise self._ended(item.data)
-                    for line in told:
-                        if key in line:
-                            found[item.data] = line
+                    self._told.setdefault(item.data, []).extend(told)
+                    found |= {item.data: line for line in told if key in line}
         return found
 
     def _ended(self, name: str) -> PartcError:
