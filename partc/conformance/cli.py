@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -13,11 +14,14 @@ from pathlib import Path
 from partc.conformance.bench import Bench
 from partc.conformance.findings import Finding, findings_of
 from partc.conformance.table import CHECKS
+from partc.format.names import device_folders
 from partc.runtime.client.runners import PYTHON_RUNNER
 
+_GIVEN = "given"
+"""The check that has something to do where `--build` names builds."""
 _EPILOG = """\
 example: python -m partc.conformance -- ./my-runner
-         python -m partc.conformance --only values --build home -- ./my-runner --verbose
+         python -m partc.conformance --only values --build home -- ./my-runner -v
 exit codes: 0 the runner conforms, 1 it does not, 2 wrong command line"""
 
 
@@ -52,12 +56,22 @@ def main(words: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--list", action="store_true", help="print the checks, and make none")
     parser.add_argument("--json", action="store_true", help="print the findings as JSON")
-    given = parser.parse_args(words)
+    given, others_of = parser.parse_known_args(words)
+    if others_of:
+        parser.error(f"{others_of[0]} is no option of the kit; what is the runner's stands behind `--`")
     if given.list:
-        print(*(f"{check.name:13} {check.about} ({check.section})" for check in CHECKS), sep="\n")
+        _list(as_json=given.json)
         return 0
     if not given.command:
         parser.error("what starts the runner? `-- COMMAND`")
+    for program in (given.command[0], *shlex.split(given.others or "")[:1]):
+        if shutil.which(program) is None:
+            parser.error(f"there is no program {program!r} that can be started")
+    for folder in given.build:
+        if not device_folders(folder):
+            parser.error(f"--build {folder}: there is no build, as `partc compile -o DIR` writes it")
+    if not given.build and any(name.partition("/")[0] == _GIVEN for name in given.only):
+        parser.error(f"--only {_GIVEN} is about builds of yours: add --build DIR")
     known = {check.name for check in CHECKS} | {
         f"{each.name}/{place}" for each in CHECKS for place in each.places
     }
@@ -67,7 +81,7 @@ def main(words: Sequence[str] | None = None) -> int:
     builds = {path.name or str(path): path for path in given.build}
     findings = []
     with Bench(tuple(given.command), others, builds) as bench:
-        for finding in findings_of(CHECKS, bench, given.only):
+        for finding in findings_of([c for c in CHECKS if builds or c.name != _GIVEN], bench, given.only):
             findings.append(finding)
             if not given.json:
                 _print(finding)
@@ -77,6 +91,18 @@ def main(words: Sequence[str] | None = None) -> int:
     else:
         print(f"{len(findings) - len(wrong)} of {len(findings)} checks hold")
     return 1 if wrong else 0
+
+
+def _list(*, as_json: bool) -> None:
+    """The checks, with the places in which each is made."""
+    if as_json:
+        known = [
+            {"check": c.name, "places": c.places, "about": c.about, "section": c.section} for c in CHECKS
+        ]
+        print(json.dumps(known, indent=1))
+        return
+    for check in CHECKS:
+        print(f"{check.name:13} {check.about}\n{'':13} at {', '.join(check.places)}; docs/{check.section}")
 
 
 def _print(finding: Finding) -> None:

@@ -9,7 +9,7 @@ from partc.config.units import format_bytes
 from partc.ir.graph import Graph, Module
 from partc.ir.quantization import AS_STORED, Quantization
 from partc.ir.stored_integers import has_stored_integers, is_stored
-from partc.ir.weights import Join, Step, WeightExpr
+from partc.ir.weights import Join, Leaf, Step, WeightExpr
 
 _FLOAT8, _BOOKS = "float8", {"e2m1": "MXFP4", "nf4": "NF4", "fp4": "FP4"}
 
@@ -53,6 +53,8 @@ def _formats(source: WeightExpr) -> Iterator[str]:
             yield f"{width} bits"
         case Step(op="codes", arguments=(str(book),)):
             yield _BOOKS[book]
+        case Step(op="cast", arguments=("i8",), source=Leaf()):
+            yield "8 bits"
         case Step(op="float8", arguments=("e4m3" | "e5m2",)):
             yield _FLOAT8
         case Step(source=inner):

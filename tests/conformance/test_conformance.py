@@ -63,6 +63,32 @@ def test_what_ends_at_once_differs(capsys: pytest.CaptureFixture[str]) -> None:
     assert [each["difference"] is None for each in told["findings"]] == [False, False]
 
 
+@pytest.mark.parametrize(("words", "reason"), [
+    (["--", "./nosuch"], "no program './nosuch'"),
+    (["--others", "./nosuch", "--", "false"], "no program './nosuch'"),
+    (["--build", "nowhere", "--", "false"], "--build nowhere: there is no build"),
+    (["--only", "given", "--", "false"], "add --build DIR"),
+    (["--only", "end", "false", "--verbose"], "what is the runner's stands behind `--`"),
+    (["--only", "options/last", "--", "false"], "--list prints those there are"),
+])  # fmt: skip
+def test_a_wrong_command_line_says_what_to_type(
+    words: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_the_list_says_where_checks_are_made(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--list"]) == 0
+    shown = capsys.readouterr().out
+    assert "at source, middle, last; docs/bundle.md#programs" in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    assert main(["--list", "--json"]) == 0
+    assert [each["check"] for each in json.loads(capsys.readouterr().out)] == [c.name for c in CHECKS]
+
+
 def test_a_command_line_without_a_runner() -> None:
     with pytest.raises(SystemExit) as caught:
         main(["--only", "values"])

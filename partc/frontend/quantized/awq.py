@@ -25,10 +25,10 @@ def weight(parts: Parts) -> SymbolicTensor:
     Raises:
         ModelError: parts are missing or do not fit together.
     """
-    inputs, words = parts.matrix("qweight")
+    inputs, words = parts.words("qweight")
     groups, columns = parts.matrix("scales")
     block = inputs // max(groups, 1)
-    if columns != words * 8 or block * groups != inputs or parts.matrix("qzeros") != (groups, words):
+    if columns != words * 8 or block * groups != inputs or parts.words("qzeros") != (groups, words):
         raise parts.error("has parts that do not fit together", hint="download the checkpoint again")
     parts.scales("scales")
     shape = (columns, inputs)

@@ -42,7 +42,7 @@ def packed_weight(parts: Parts) -> SymbolicTensor:
     Raises:
         ModelError: parts are missing or do not fit together.
     """
-    rows, words = parts.matrix("weight_packed")
+    rows, words = parts.words("weight_packed")
     shape = [int(size) for size in parts.values("weight_shape").reshape(-1)]
     if len(shape) != 2 or shape[0] != rows or shape[1] <= 0:
         raise parts.error(f"has {rows} rows, and by its weight_shape the shape {shape}")

@@ -37,11 +37,12 @@ def weight(parts: Parts) -> SymbolicTensor:
         ModelError: parts are missing or do not fit together, or a zero point has no place in its bits.
     """
     bits = int(parts.settings.get("bits", 4))
-    height, columns = parts.matrix("qweight")
+    height, columns = parts.words("qweight")
     inputs = height * 32 // bits
     groups = parts.matrix("scales")[0]
     block = _block(parts, inputs, groups)
     parts.scales("scales")
+    parts.words("qzeros")
     data: WeightExpr = Step("bits", (bits,), turned(parts.expr("qweight")))
     scale = turned(parts.expr("scales"))
     offset = 0 if parts.settings.get("checkpoint_format") == "gptq_v2" else 1

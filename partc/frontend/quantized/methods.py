@@ -70,8 +70,16 @@ def _one_of(key: str, allowed: Iterable[str], default: str) -> Callable[[Setting
     return refuse
 
 
+def _no_number(settings: Settings, *keys: str) -> str | None:
+    """The first of these settings that is there and no whole number."""
+    found = (key for key in keys if type(settings.get(key, 0)) is not int)
+    return next((f"{key}: {settings[key]!r}" for key in found), None)
+
+
 def _gptq(settings: Settings) -> str | None:
     bits = settings.get("bits", 4)
+    if (refused := _no_number(settings, "bits", "group_size")) is not None:
+        return refused
     if bits not in (2, 3, 4, 8):
         return f"bits: {bits}"
     if settings.get("is_marlin_format"):
@@ -80,6 +88,8 @@ def _gptq(settings: Settings) -> str | None:
 
 
 def _awq(settings: Settings) -> str | None:
+    if (refused := _no_number(settings, "bits", "w_bit", "group_size", "q_group_size")) is not None:
+        return refused
     bits = settings.get("bits", settings.get("w_bit", 4))
     return f"bits: {bits}" if bits != 4 else _one_of("version", awq.VERSIONS, "gemm")(settings)
 

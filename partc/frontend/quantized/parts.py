@@ -65,6 +65,20 @@ class Parts:
             raise self.error(f"has a {name} of shape {list(shape)}, where a matrix is expected")
         return shape[0], shape[1]
 
+    def words(self, name: str) -> tuple[int, int]:
+        """The shape of a matrix of words of 32 bits, in which integers are packed.
+
+        Raises:
+            ModelError: it is none: as floats it would have lost bits.
+        """
+        stored = self.tensor(name)
+        if stored.dtype != "i32":
+            raise self.error(
+                f"has a {name} of {stored.dtype}, where words of i32 are expected",
+                hint="whatever saved it has cast it: take the file as it was published",
+            )
+        return self.matrix(name)
+
     def values(self, name: str) -> Array:
         """The numbers of a small part."""
         return self.read(Leaf(self.tensor(name).file, self.key(name)))

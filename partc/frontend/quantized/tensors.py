@@ -54,6 +54,13 @@ def model_tensors(
     plain = {
         key: tensor for key, tensor in stored.items() if key not in used and not _is_unused(key, quantized)
     }
+    twice = next((key for key in plain if key in found), None)
+    if twice is not None:
+        raise ModelError(
+            f"the checkpoint has {twice} twice: as it is, and quantised by {quantized.method.name}",
+            where=str(folder),
+            hint="remove one of them from its file: partc does not guess which is meant",
+        )
     return {**{key: numbers_of(Leaf(tensor.file, key), tensor) for key, tensor in plain.items()}, **found}
 
 

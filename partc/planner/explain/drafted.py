@@ -31,7 +31,7 @@ def drafted_text(lap_s: float, drafts: Sequence[DraftedToken]) -> str:
         return ""
     first, *others = ((format_seconds(each.token_s), each.share) for each in drafts)
     rest = "".join(f", {seconds} {_where(share)}" for seconds, share in others)
-    return f"with drafts: {first[0]} per token {where_guessed(first[1])}{rest}"
+    return f"with drafts, the prompt apart: {first[0]} per token {where_guessed(first[1])}{rest}"
 
 
 def where_guessed(share: float) -> str:

@@ -331,7 +331,7 @@ class LocalRing:
                     if told is None:
                         raise self._ended(item.data)
                     self._told.setdefault(item.data, []).extend(told)
-                    found |= {item.data: line for line in told if key in line}
+                    found.update((item.data, line) for line in told if key in line)
         return found
 
     def _ended(self, name: str) -> PartcError:

@@ -98,6 +98,10 @@ def _with(end: str, make: Callable[[torch.Tensor], torch.Tensor]) -> Callable[..
     return change
 
 
+def _beside(tensors: dict[str, torch.Tensor], settings: dict[str, Any]) -> None:
+    tensors[f"{_Q}.weight"] = torch.zeros(4, 4)
+
+
 def _infinite(scales: torch.Tensor) -> torch.Tensor:
     scales[0, 0] = torch.inf
     return scales
@@ -110,6 +114,10 @@ def _infinite(scales: torch.Tensor) -> torch.Tensor:
         (_settings(bits=5), "GPTQ with `bits: 5`"),
         (_settings(checkpoint_format="planar"), "`checkpoint_format: planar`"),
         (_settings(group_size=48), "in groups of 48 need"),
+        (_settings(group_size="x"), "`group_size: 'x'`"),
+        (_settings(bits="4"), "`bits: '4'`"),
+        (_with("qweight", lambda words: words.float()), "a qweight of f32, where words of i32"),
+        (_beside, "q_proj.weight twice: as it is, and quantised by GPTQ"),
         (_without("qzeros"), "q_proj has no qzeros"),
         (_without("scales"), "q_proj has no scales"),
         (_with("scales", _infinite), "no finite number"),
