@@ -86,7 +86,7 @@ def quantized_lowerings(accuracy_level: int, int8_products: str) -> Mapping[str,
 
 
 def _by_format(node: Node, *, int4: _T, int8: _T, int8_blocks: _T) -> _T:
-    """What holds for the weights of a node."""
+    """The choice among formats for the weights of a node."""
     return by_format(bits_of(node), block_of(node), int4=int4, int8=int8, int8_blocks=int8_blocks)
 
 

@@ -56,9 +56,10 @@ def integers(raw: Array, bits: int, block: int, layout: str) -> Array:
 
 def factors(raw: Array, bits: int, block: int, layout: str) -> Floats:
     """The scales, as float32; infinite where they are too large for float16."""
-    scales = exponents(raw, 128) if layout == "e8m0" else raw.astype(np.float32)
     if layout in BLOCK_FORMATS:
-        scales = read_blocks(raw, BLOCK_FORMATS[layout], BLOCK_FORMATS[layout].scales, np.float32)
+        scales: Floats = read_blocks(raw, BLOCK_FORMATS[layout], BLOCK_FORMATS[layout].scales, np.float32)
+    else:
+        scales = exponents(raw, 128) if layout == "e8m0" else raw.astype(np.float32)
     with np.errstate(over="ignore"):
         rounded: Floats = scales.astype(np.float16).astype(np.float32)
     return rounded

@@ -15,7 +15,8 @@ operators is overlaid with. A kernel says in its docstring how many bytes it mov
 | `recurrent.py` | causal convolutions and linear attention, whose states are rewritten as a whole |
 | `recurrent_chunks.py` | linear attention over prompts, 16 tokens at a time |
 | `rotary.py`, `normalise.py`, `activate.py` | rotary embedding, norms, activation functions |
-| `vector.py`, `script.py` | what all share: functions of vectors; kernels written by Python that runs |
+| `vector.py`, `words.py` | what all share: functions of vectors; numbers within words |
+| `script.py` | kernels written by Python that runs |
 | `instructions/` | sums of products of bytes for each instruction set, and the choice of one |
 """
 

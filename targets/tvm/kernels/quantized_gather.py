@@ -16,6 +16,7 @@ from partc.ir.panels import BLOCK, LANES, scales_of_block
 from partc.ir.weight_formats import by_format
 from targets.tvm.kernels.script import Buffer, Expr, prim_func, store
 from targets.tvm.kernels.vector import place_within
+from targets.tvm.kernels.words import byte_of, half_of, nibble_of
 
 _WriteRow = Callable[[Buffer, Expr, Buffer, Expr, int], None]
 """Writes row r of y, K numbers, from the panels at a place."""
@@ -36,28 +37,30 @@ def rows_of_panels(bits: int, block: int, R: int, N: int, K: int, shape: tuple[i
     return prim_func(parameters, write)
 
 
+def _scale(bits: Expr) -> Expr:
+    """The float32 of a float16, by its bits."""
+    return T.bind(T.Cast("float32", T.reinterpret("float16", T.Cast("uint16", bits))))
+
+
 def _write_row4(w: Buffer, place: Expr, y: Buffer, r: Expr, K: int) -> None:
     """Blocks of 32 weights; K is a multiple of 32."""
     group, panel, lane = place // 64, place // LANES % 4, place % LANES
     with T.serial(K // BLOCK) as block:
         step, half = block // 2, block % 2
         pair = w[group, step, panel, 128 + (half * LANES + lane) // 2]  # of float16
-        bits = T.bitwise_and(T.shift_right(pair, lane % 2 * 16), T.int32(0xFFFF))
-        scale = T.bind(T.Cast("float32", T.reinterpret("float16", T.Cast("uint16", bits))))
+        scale = _scale(half_of(pair, lane))
         with T.serial(4) as i:
             word = T.bind(w[group, step, panel, half * 64 + i * LANES + lane])
             for j in range(8):
-                value = T.bitwise_and(T.shift_right(word, T.int32(8 * (j % 4) + 4 * (j // 4))), T.int32(15))
-                store(y, [r, block * BLOCK + i * 8 + j], T.Cast("float32", value - T.int32(8)) * scale)
+                value = nibble_of(word, j) - T.int32(8)
+                store(y, [r, block * BLOCK + i * 8 + j], T.Cast("float32", value) * scale)
 
 
 def _write_row8(w: Buffer, place: Expr, y: Buffer, r: Expr, K: int) -> None:
     panel, lane = place // LANES, place % LANES
     scale = T.bind(T.reinterpret("float32", w[panel, 1, lane]))
     with T.serial(K) as k:
-        word = w[panel, 2 + k // 4, lane]
-        value = T.shift_right(T.shift_left(word, 24 - k % 4 * 8), T.int32(24))  # with its sign
-        store(y, [r, k], T.Cast("float32", value) * scale)
+        store(y, [r, k], T.Cast("float32", byte_of(w[panel, 2 + k // 4, lane], k)) * scale)
 
 
 def _write_row8_blocks(scales: int, w: Buffer, place: Expr, y: Buffer, r: Expr, K: int) -> None:
@@ -66,10 +69,8 @@ def _write_row8_blocks(scales: int, w: Buffer, place: Expr, y: Buffer, r: Expr, 
     with T.serial(K // unit) as number:
         block, own = number // scales, number % scales * LANES + lane
         pair = w[panel, block, BLOCK // 4 * LANES + own // 2]  # of float16
-        bits = T.bitwise_and(T.shift_right(pair, own % 2 * 16), T.int32(0xFFFF))
-        scale = T.bind(T.Cast("float32", T.reinterpret("float16", T.Cast("uint16", bits))))
+        scale = _scale(half_of(pair, own))
         with T.serial(unit // 4) as i:
             word = T.bind(w[panel, block, (number % scales * (unit // 4) + i) * LANES + lane])
             for j in range(4):
-                value = T.shift_right(T.shift_left(word, T.int32(24 - 8 * j)), T.int32(24))  # with its sign
-                store(y, [r, number * unit + i * 4 + j], T.Cast("float32", value) * scale)
+                store(y, [r, number * unit + i * 4 + j], T.Cast("float32", byte_of(word, j)) * scale)

@@ -242,44 +242,29 @@ def _add_block(
     `weights` are those of a word, a panel and a vector of it, and `scales` those of a panel, a vector and a unit, which
     are the weights with one scale.
     """
-    for unit in range(f.sums):
-        _add_unit(f, sums, panels, weights, scales, x, row, block, unit)
-
-
-def _add_unit(
-    f: Format,
-    sums: Buffer,
-    panels: Sequence[Expr],
-    weights: Callable[[int, Expr, int], Expr],
-    scales: Callable[[Expr, int, int], Expr],
-    x: Buffer,
-    row: Row,
-    block: Expr,
-    unit: int,
-) -> None:
-    """One unit of `_add_block`."""
     of4, of8 = (f.isa.sums4, 1), (f.isa.sums8, 16)
     how, times = by_format(f.bits, f.block, int4=of4, int8=of8, int8_blocks=of8)
     at, rows, words = block * (UNIT + f.sums), range(f.tile.rows), WORDS // f.sums
     vectors = [(number, p, v) for number, p in enumerate(panels) for v in f.vectors]
-    # A buffer for all rows might be too large for LLVM to keep it in registers.
-    partial = [registers((len(panels) * LANES * how.many,), how.dtype) for _ in rows]
 
     def place(number: int, v: int) -> Expr:
         return T.ramp((number * LANES + v) * how.many, 1, f.isa.lanes * how.many)
 
-    def start(r: int) -> Expr:
+    def start(unit: int, r: int) -> Expr:
         found = x[row(r), at + UNIT + unit]
         return f.all(found if times == 1 else found * times)
 
-    for i, r, (number, p, v) in itertools.product(range(unit * words, (unit + 1) * words), rows, vectors):
-        before = partial[r][place(number, v)] if i % words else how.begin(start(r))
-        store(partial[r], [place(number, v)], how.add(before, weights(i, p, v), x, row(r), at, i))
-    for r, (number, p, v) in itertools.product(rows, vectors):
-        found = f.float32(how.end(partial[r][place(number, v)], start(r)))
-        own = f.all(T.reinterpret("float32", x[row(r), at + WORDS]))
-        total = [r, p, f.lanes(v)]
-        store(sums, total, sums[*total] + found * (scales(p, v, unit) * own))
+    for unit in range(f.sums):
+        # A buffer for all rows might be too large for LLVM to keep it in registers.
+        partial = [registers((len(panels) * LANES * how.many,), how.dtype) for _ in rows]
+        for i, r, (number, p, v) in itertools.product(range(unit * words, (unit + 1) * words), rows, vectors):
+            before = partial[r][place(number, v)] if i % words else how.begin(start(unit, r))
+            store(partial[r], [place(number, v)], how.add(before, weights(i, p, v), x, row(r), at, i))
+        for r, (number, p, v) in itertools.product(rows, vectors):
+            found = f.float32(how.end(partial[r][place(number, v)], start(unit, r)))
+            own = f.all(T.reinterpret("float32", x[row(r), at + WORDS]))
+            total = [r, p, f.lanes(v)]
+            store(sums, total, sums[*total] + found * (scales(p, v, unit) * own))
 
 
 def _zeros(f: Format) -> Buffer:

@@ -20,6 +20,7 @@ from partc.ir.weight_formats import by_format
 from targets.tvm.gpu.kernels.shapes import Finish, Matrix, Shape, parameters_of, scaled, select
 from targets.tvm.gpu.kernels.threads import gpu_func, half_bits, in_pairs, local, shared, wait
 from targets.tvm.kernels.script import Buffer, Expr, store
+from targets.tvm.kernels.words import half_of
 
 MOST_ROWS = 4
 _LANES, _FEW_WARPS = 32, 8
@@ -175,8 +176,7 @@ class _Panel:
                         store(numbers, [r, j], numbers[r, j] * T.float32(2.0**-height))
             for (words, scales), sums in zip(given, self._sums, strict=False):
                 for c in range(_WIDE):
-                    bits = T.bitwise_and(T.shift_right(scales[c // 2], T.int32(c % 2 * 16)), T.int32(0xFFFF))
-                    scale = T.bind(half_bits(bits))
+                    scale = T.bind(half_bits(half_of(scales[c // 2], c)))
                     halves = words[c], T.bind(T.shift_right(words[c], T.int32(16)))
                     weights = [
                         T.bind(_by_bits(halves[j % 4 // 2], 15 << _height(j), 8 << _height(j)))
@@ -215,8 +215,7 @@ class _Panel:
             numbers = self._numbers(step * BLOCK + self._part * 4, 4)
             for (words, scales), sums in zip(given, self._sums, strict=False):
                 for c in range(_WIDE):
-                    bits = T.bitwise_and(T.shift_right(scales[c // 2], T.int32(c % 2 * 16)), T.int32(0xFFFF))
-                    scale, weights = T.bind(half_bits(bits)), _bytes_of(words[c])
+                    scale, weights = T.bind(half_bits(half_of(scales[c // 2], c))), _bytes_of(words[c])
                     for r in range(self._rows):
                         store(sums, [r, c], sums[r, c] + _sum_of(weights, numbers, r) * scale)
 

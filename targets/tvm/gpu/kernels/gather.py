@@ -18,6 +18,7 @@ from targets.tvm.kernels import gather as floats
 from targets.tvm.kernels import quantized
 from targets.tvm.kernels.script import Buffer, store
 from targets.tvm.kernels.vector import place_within
+from targets.tvm.kernels.words import byte_of, half_of, nibble_of
 from targets.tvm.layout import PANEL
 
 _Weight = Callable[[Buffer, Expr, Expr], Expr]
@@ -74,18 +75,16 @@ def _of4(w: Buffer, row: Expr, k: Expr) -> Expr:
     group, panel, lane = row // 64, row // LANES % 4, row % LANES
     step, half, i, j = k // (2 * BLOCK), k // BLOCK % 2, k // 8 % 4, k % 8
     pair = w[group, step, panel, 128 + (half * LANES + lane) // 2]
-    scale = half_bits(T.bitwise_and(T.shift_right(pair, lane % 2 * 16), T.int32(0xFFFF)))
+    scale = half_bits(half_of(pair, lane))
     word = w[group, step, panel, half * 64 + i * LANES + lane]
-    value = T.bitwise_and(T.shift_right(word, j % 4 * 8 + j // 4 * 4), T.int32(15))
-    return T.Cast("float32", value - T.int32(8)) * scale
+    return T.Cast("float32", nibble_of(word, j) - T.int32(8)) * scale
 
 
 def _of8(w: Buffer, row: Expr, k: Expr) -> Expr:
     """The same of 8 bits."""
     panel, lane = row // LANES, row % LANES
     word = w[panel, 2 + k // 4, lane]
-    value = T.shift_right(T.shift_left(word, T.int32(24) - k % 4 * 8), T.int32(24))
-    return T.Cast("float32", value) * T.reinterpret("float32", w[panel, 1, lane])
+    return T.Cast("float32", byte_of(word, k)) * T.reinterpret("float32", w[panel, 1, lane])
 
 
 def _of8_blocks(scales: int, w: Buffer, row: Expr, k: Expr) -> Expr:
@@ -94,7 +93,6 @@ def _of8_blocks(scales: int, w: Buffer, row: Expr, k: Expr) -> Expr:
     block, place = k // BLOCK, k % BLOCK
     own = place // (BLOCK // scales) * LANES + lane
     pair = w[panel, block, BLOCK // 4 * LANES + own // 2]
-    scale = half_bits(T.bitwise_and(T.shift_right(pair, own % 2 * 16), T.int32(0xFFFF)))
+    scale = half_bits(half_of(pair, own))
     word = w[panel, block, place // 4 * LANES + lane]
-    value = T.shift_right(T.shift_left(word, T.int32(24) - k % 4 * 8), T.int32(24))
-    return T.Cast("float32", value) * scale
+    return T.Cast("float32", byte_of(word, k)) * scale

@@ -22,6 +22,7 @@ from partc.ir.weight_formats import by_format
 from targets.tvm.gpu.kernels.shapes import Shape
 from targets.tvm.gpu.kernels.threads import half_bits, local
 from targets.tvm.kernels.script import Buffer, Expr, store
+from targets.tvm.kernels.words import byte_of, half_of
 
 _PARTS = {"float32": 3, "float16": 2, "bfloat16": 1}
 """Numbers of bfloat16 that a float is the sum of."""
@@ -101,8 +102,7 @@ class _Of4:
             store(self._words, [at, side], w[(*place, first + 8 * side)])
             column = self._row + 8 * side
             pair = w[(*place, 128 + half * 8 + column // 2)]
-            bits = T.bitwise_and(T.shift_right(pair, column % 2 * 16), T.int32(0xFFFF))
-            store(self._next_scales, [at, side], half_bits(bits))
+            store(self._next_scales, [at, side], half_bits(half_of(pair, column)))
 
     def convert(self, at: int) -> None:
         """See `Weights`."""
@@ -167,8 +167,7 @@ class _Of8Blocks(_Of8):
             for m in range(2):
                 store(self._words, [at, m, side], w[(*place, (self._quarter * 2 + m) * LANES + column)])
             pair = w[(*place, BLOCK // 4 * LANES + column // 2)]
-            bits = T.bitwise_and(T.shift_right(pair, column % 2 * 16), T.int32(0xFFFF))
-            store(self._next_scales, [at, side], half_bits(bits))
+            store(self._next_scales, [at, side], half_bits(half_of(pair, column)))
 
     def scales(self) -> Buffer:
         """See `Weights`."""
@@ -248,4 +247,4 @@ def _bits(number: Expr) -> Expr:
 
 def _signed_byte(word: Expr, place: int) -> Expr:
     """Byte `place` of a word as a float32; it fits in bfloat16."""
-    return T.Cast("float32", T.shift_right(T.shift_left(word, T.int32(24 - 8 * place)), T.int32(24)))
+    return T.Cast("float32", byte_of(word, place))

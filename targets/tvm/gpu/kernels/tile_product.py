@@ -19,6 +19,7 @@ from partc.ir.weight_formats import FORMATS, by_format
 from targets.tvm.gpu.kernels.shapes import Finish, Shape, parameters_of, scaled, select
 from targets.tvm.gpu.kernels.threads import gpu_func, half_bits, in_pairs, local, shared, wait
 from targets.tvm.kernels.script import Buffer, Expr, store
+from targets.tvm.kernels.words import byte_of, half_of, nibble_of
 
 _SHARED = 32 * 1024 // 4
 """Numbers that a block can share on every GPU."""
@@ -152,18 +153,13 @@ def _sums4(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer
         step = T.bind(turn * splits + split)
         with T.If(step < steps), T.Then(), T.serial(2) as half:
             pair = T.bind(w[group, step, panel, 128 + T.truncdiv(half * LANES + own, 2)])
-            bits = T.bitwise_and(T.shift_right(pair, T.truncmod(own, 2) * 16), T.int32(0xFFFF))
-            scale = T.bind(half_bits(bits))
+            scale = T.bind(half_bits(half_of(pair, own)))
             with T.serial(Tiles(s).rows) as r:
                 store(part, [r], T.float32(0))
             with T.serial(4) as i:
                 word = T.bind(w[group, step, panel, half * 64 + i * LANES + own])
                 first = step * (2 * BLOCK) + half * BLOCK + i * 8
-                values = [
-                    T.bitwise_and(T.shift_right(word, T.int32(8 * (j % 4) + 4 * (j // 4))), T.int32(15))
-                    for j in range(8)
-                ]
-                _add(s, x, place, first, [value - 8 for value in values], part)
+                _add(s, x, place, first, [nibble_of(word, j) - 8 for j in range(8)], part)
             with T.serial(Tiles(s).rows) as r:
                 store(total, [r], total[r] + part[r] * scale)
 
@@ -187,8 +183,7 @@ def _sums8_blocks(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total:
         with T.If(block < blocks), T.Then(), T.serial(scales) as unit:
             own = unit * LANES + lane
             pair = T.bind(w[group, block, BLOCK // 4 * LANES + T.truncdiv(own, 2)])
-            bits = T.bitwise_and(T.shift_right(pair, T.truncmod(own, 2) * 16), T.int32(0xFFFF))
-            scale = T.bind(half_bits(bits))
+            scale = T.bind(half_bits(half_of(pair, own)))
             with T.serial(Tiles(s).rows) as r:
                 store(part, [r], T.float32(0))
             with T.serial(words) as i:
@@ -200,7 +195,7 @@ def _sums8_blocks(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total:
 
 
 def _signed_bytes(word: Expr) -> list[Expr]:
-    return [T.shift_right(T.shift_left(word, T.int32(24 - 8 * j)), T.int32(24)) for j in range(4)]
+    return [byte_of(word, j) for j in range(4)]
 
 
 def _sums_of_floats(s: Shape, x: Buffer, w: Any, place: Place, splits: int, total: Buffer) -> None:
