@@ -47,8 +47,7 @@ def _drafts_lines(module: Module) -> list[str]:
     plan = module.plan
     if plan is None or plan.predicted is None:
         return []
-    lap_s = next((each.latency_s for each in plan.predicted.phases if each.phase == "decode"), 0.0)
-    gain = drafted_text(lap_s, plan.predicted.drafts)
+    gain = drafted_text(plan.predicted)
     return [gain, *(each["text"] for each in plan.answer.explain.get("drafts", []))] if gain else []
 
 

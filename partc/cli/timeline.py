@@ -62,7 +62,7 @@ def _guessed_headline(with_them: Simulation, without: Simulation) -> list[str]:
     assert drafted is not None
     lines = [
         f"guesses: 1 request of {made} token{'s' * (made > 1)}; {drafted.guessed} guessed, {drafted.right} of them "
-        f"right ({with_them.share:.0%} of all), {with_them.rows_per_token:.2f} rows a token",
+        f"right ({drafted.share:.0%} of all), {drafted.rows_per_token:.2f} rows a token",
         f"{_rate(with_them)} tokens/s; first token after {format_seconds(with_them.first_token_s)}",
     ]
     if with_them.pace_s is not None and without.pace_s is not None:

@@ -221,11 +221,9 @@ def _shares(plan: Plan) -> list[Figure]:
 
 def _drafts(plan: Plan) -> list[tuple[Figure, Figure]]:
     """Shares of guessed tokens, and the time of a token then; empty where guesses bring nothing."""
-    drafts = plan.predicted.drafts
-    lap_s = next((phase.latency_s for phase in plan.phases if phase.phase == "decode"), 0.0)
-    if not drafted_text(lap_s, drafts):
+    if not drafted_text(plan.predicted):
         return []
-    places = (pointer("predicted", "drafts", index) for index in range(len(drafts)))
+    places = (pointer("predicted", "drafts", index) for index in range(len(plan.predicted.drafts)))
     return [(plan.figure("percent", f"{at}/share"), plan.figure("seconds", f"{at}/token_s")) for at in places]
 
 

@@ -252,9 +252,9 @@ def guessed(plan: Plan) -> Guessed | None:
     caption = f"The first {format_seconds(shown)} behind the first token"
     return Guessed(
         chance=Figure(chance, "percent"),
-        share=Figure(run.share, "percent"),
+        share=Figure(run.drafted.share, "percent"),
         pace=Figure(run.pace_s or 0.0, "seconds"),
-        rows=f"{run.rows_per_token:.2f}",
+        rows=f"{run.drafted.rows_per_token:.2f}",
         counts=counts,
         timeline=make_timeline(caption, counts, lanes, spans, shown),
     )

@@ -215,14 +215,14 @@ def never(problem: Problem, forced: Forced | None) -> Best:
 
 def test_sentences_say_what_guesses_bring() -> None:
     problem, stages = ring(drafts=Drafts(0.25))
-    drafts = evaluate(problem, stages).drafted
-    assert [each.share for each in drafts] == [0.1, 0.25, 0.3, 1.0]
-    assert drafted_text(10.5, drafts) == (
+    predicted = evaluate(problem, stages).predicted
+    assert [each.share for each in predicted.drafts] == [0.1, 0.25, 0.3, 1.0]
+    assert drafted_text(predicted) == (
         "with drafts, the prompt apart: 9.77 s per token where 10 % of the tokens are guessed right, 8.66 s at "
         "25 %, 8.29 s at 30 %, 3.15 s where the answer is a copy"
     )
     alone, one = ring((4.0,))
-    assert drafted_text(4.0, evaluate(alone, one).drafted) == ""
+    assert drafted_text(evaluate(alone, one).predicted) == ""
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)

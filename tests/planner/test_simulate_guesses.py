@@ -31,8 +31,8 @@ def case_of(seconds: tuple[float, ...], latency_s: float, prices: Prices = ()) -
 def off(case: Case, found: Simulation) -> float:
     """Time per token by that of the formula, for the share that came true."""
     decode = evaluate(case.problem, case.stages).phases[0]
-    assert found.pace_s is not None
-    return found.pace_s / drafted_token_s(case.problem, decode, found.share)
+    assert found.pace_s is not None and found.drafted is not None
+    return found.pace_s / drafted_token_s(case.problem, decode, found.drafted.share)
 
 
 @pytest.mark.parametrize("chance", [0.0, 0.3, 0.6, 0.9, 1.0])
@@ -44,7 +44,8 @@ def test_guesses_ahead_take_as_long_as_the_formula_says(
     case = case_of(seconds, latency_s)
     found = simulate_guesses(case, 400, chance)
     assert 0.94 < off(case, found) < 1.06
-    assert found.share == pytest.approx(chance, abs=0.12)
+    assert found.drafted is not None
+    assert found.drafted.share == pytest.approx(chance, abs=0.12)
     assert len(found.token_s[0]) == 400
 
 
@@ -95,9 +96,9 @@ def test_nothing_computes_two_steps_at_once_and_right_guesses_bring_tokens() -> 
     assert found == simulate_guesses(case, 60, 0.7, jitter=0.2, seed=3)
     assert found != simulate_guesses(case, 60, 0.7, jitter=0.2, seed=4)
     drafted = found.to_json()["drafted"]
-    assert isinstance(drafted, dict)
-    assert drafted["share"] == found.share
-    assert found.rows_per_token == 1 + (drafted["guessed"] - drafted["right"]) / 60
+    assert isinstance(drafted, dict) and found.drafted is not None
+    assert drafted["share"] == found.drafted.share
+    assert found.drafted.rows_per_token == 1 + (drafted["guessed"] - drafted["right"]) / 60
 
 
 def test_a_prompt_goes_first() -> None:

@@ -104,7 +104,7 @@ class _Search:
         return self._solution.value if self._solution else math.inf
 
     def best(self) -> Best:
-        """What was found."""
+        """The best plan that was found."""
         if self._solution is None:
             is_proven = math.isinf(self._bound)
             return Best(None, is_proven, "" if is_proven else self._trouble or "out of work")

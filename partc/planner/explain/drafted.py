@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from partc.config.units import format_seconds
 from partc.format.placement import assignment_of
-from partc.format.plan import DraftedToken
+from partc.format.plan import Predicted
 from partc.planner.exact.solution import Solve
 from partc.planner.explain.ranges import ranges
 from partc.planner.model.drafted import SHARES
@@ -20,13 +19,10 @@ _GAIN = 0.99
 """Guesses bring something where a token takes no more than this part of the time without."""
 
 
-def drafted_text(lap_s: float, drafts: Sequence[DraftedToken]) -> str:
-    """A sentence about the gain of guesses; empty where they bring none.
-
-    Args:
-        lap_s: time of a token where none is guessed.
-        drafts: the same at some shares of guessed ones.
-    """
+def drafted_text(predicted: Predicted) -> str:
+    """A sentence about the gain of guesses; empty where they bring none."""
+    drafts = predicted.drafts
+    lap_s = next((each.latency_s for each in predicted.phases if each.phase == "decode"), 0.0)
     if not drafts or min(each.token_s for each in drafts) > _GAIN * lap_s:
         return ""
     first, *others = ((format_seconds(each.token_s), each.share) for each in drafts)

@@ -24,7 +24,8 @@ from partc.planner.model.problem import Link, Phase, Problem
 from partc.planner.model.stages import SOURCE, Ends
 from partc.planner.simulate.case import Case, planned_workflow
 from partc.planner.simulate.demand import Noise
-from partc.planner.simulate.result import GUESSES, Drafted, Guess, Simulation, Span, Transfer
+from partc.planner.simulate.result import GUESSES, Guess, Simulation, Span, Transfer
+from partc.runtime.client.results import GuessCounts
 from partc.runtime.core.source.guessing import LEAST_CHANCE, SURE, Guessing
 from partc.runtime.core.step import MOST_GUESSED
 
@@ -138,11 +139,11 @@ class _Request:
             transfers=tuple(self._line.transfers),
             token_s=(tuple(self._token_s[: self._tokens]),),
             limit=planned_workflow(self._case).limit(self._tokens),
-            drafted=Drafted(self._drafted, self._accepted),
+            drafted=GuessCounts(self._tokens, self._drafted, self._accepted),
         )
 
     def _knowledge(self) -> Guessing:
-        """What the source would have measured of this ring."""
+        """The figures that the source would have measured of this ring."""
         problem = self._case.problem
         alone = follow_step(problem, self._decode, self._case.stages)
         pace = pace_of(problem, alone)

@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Literal
 
+from partc.runtime.client.results import GuessCounts
+
 GUESSES = "guesses"
 """The mode of one request that is alone, with guessed tokens."""
 Guess = Literal["", "right", "void"]
@@ -71,16 +73,6 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Drafted:
-    """The guesses of a request."""
-
-    guessed: int
-    """Rows that took one."""
-    right: int
-    """Those of them that came true."""
-
-
-@dataclass(frozen=True)
 class Simulation:
     """Everything that happened until the last token came out."""
 
@@ -96,20 +88,8 @@ class Simulation:
     """Sequences of a request."""
     arrivals_s: tuple[float, ...] = ()
     """The time at which each request came; empty: all at 0."""
-    drafted: Drafted | None = None
+    drafted: GuessCounts | None = None
     """None: no tokens were guessed."""
-
-    @property
-    def share(self) -> float:
-        """Share of the tokens that came true from a guess (g)."""
-        return self.drafted.right / sum(map(len, self.token_s)) if self.drafted else 0.0
-
-    @property
-    def rows_per_token(self) -> float:
-        """Rows that each device computes for a token: 1, and those of guesses that were wrong."""
-        if self.drafted is None:
-            return 1.0
-        return 1.0 + (self.drafted.guessed - self.drafted.right) / sum(map(len, self.token_s))
 
     @property
     def makespan_s(self) -> float:
@@ -169,8 +149,8 @@ class Simulation:
     def _drafted_json(self) -> dict[str, object]:
         if self.drafted is None:
             return {}
-        figures = {"share": self.share, "rows_per_token": self.rows_per_token}
-        return {"drafted": {**asdict(self.drafted), **figures}}
+        names = ("guessed", "right", "share", "rows_per_token")
+        return {"drafted": {name: getattr(self.drafted, name) for name in names}}
 
 
 def _span_json(span: Span) -> dict[str, object]:
