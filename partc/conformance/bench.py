@@ -62,7 +62,7 @@ class Bench:
         return BUNDLES[name]().write(scratch / name)
 
     def reference(self, name: str) -> Reference:
-        """What a build computes."""
+        """The right results of a build."""
         if name not in self._references:
             self._references[name] = Reference(self.build(name))
         return self._references[name]

@@ -73,7 +73,7 @@ class Driven:
         )
 
     def expected(self, message: Data) -> bytes:
-        """What the device must send on, when all earlier steps have been asked for in order."""
+        """The values that the device must send on, when all earlier steps have been asked for in order."""
         first = message.rows[0]
         dims = {"batch": 1, "sequence": message.dims["sequence"]}
         if first.step == 0 and first.position == 0:
@@ -150,7 +150,7 @@ def _hello(message: AnyMessage) -> Hello:
 
 
 def told(process: RunnerProcess, key: str) -> Any:
-    """What a runner tells on its standard output under a key; raises the error of one that ends instead."""
+    """The value that a runner tells on its standard output under a key; raises the error of one that ends instead."""
     end = time.monotonic() + READY_S
     with selectors.DefaultSelector() as selector:
         selector.register(process.output, selectors.EVENT_READ)

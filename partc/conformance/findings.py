@@ -28,16 +28,16 @@ class Check:
     section: str
     """Where it is said, in docs/."""
     about: str
-    """What must hold."""
+    """The rule, which must hold."""
     run: Callable[[Bench, str], None]
     """Raises `Mismatch`, or an error of partc; gets the device whose place the runner has."""
     places: Sequence[str] = ("middle",)
-    """Of `PLACES`; the check runs once in each."""
+    """Names of `PLACES`; the check runs once in each."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What came of a check in a place."""
+    """The outcome of a check in a place."""
 
     check: str
     place: str
@@ -49,7 +49,7 @@ class Finding:
 
     @property
     def name(self) -> str:
-        """What `--only` takes."""
+        """The name that `--only` takes."""
         return f"{self.check}/{self.place}"
 
 

@@ -36,7 +36,7 @@ _FLOATS = frozenset({"f32", "f16", "bf16"})
 
 
 class Kept(NamedTuple):
-    """How blocks of GGUF are kept."""
+    """The format and the block in which blocks of GGUF are kept."""
 
     format: WeightFormat
     block: int
@@ -203,7 +203,7 @@ class _Bounds(NamedTuple):
 
 
 def _bounds(data: WeightExpr) -> _Bounds | None:
-    """What integers [N, K] can be, as a checkpoint has them; None where these are not integers."""
+    """The bounds of integers [N, K], as a checkpoint has them; None where these are not integers."""
     match data:
         case Step(op="bits", arguments=(int(bits),)):
             return _Bounds(0, 2**bits - 1)
@@ -249,7 +249,7 @@ def _joined(
 
 
 def _step_of(offsets: WeightExpr | None) -> object:
-    """What alike offsets have in common."""
+    """The key under which offsets are alike."""
     return (
         (offsets.op, offsets.arguments)
         if isinstance(offsets, Step) and offsets.op == "offsets"

@@ -54,8 +54,9 @@ class WeightFormat(ABC):
     dtype: ClassVar[str]
     """Short name of the data's element type."""
     least: ClassVar[int]
-    """Of the integers that it holds."""
+    """The least of the integers that it holds."""
     most: ClassVar[int]
+    """The largest of them."""
     zero: ClassVar[int]
     """The integer that stands for zero."""
     has_blocks: ClassVar[bool]

@@ -36,7 +36,7 @@ RINGS = {
 """Name → seconds of each device, in stages."""
 DELAYS_S = (0.001, 0.005, 0.025)
 SHARES = (0.6, 1.0)
-"""Of drafts that are right."""
+"""Shares of drafts that are right."""
 PRICES = {"cheap rows": ((2, 1100), (4, 1300), (8, 1700)), "dear rows": ((2, 1400), (4, 2200), (8, 3800))}
 """Name → steps of several tokens and what they cost, in thousandths; each row as much."""
 
@@ -47,7 +47,7 @@ class Case:
 
     name: str
     seconds: tuple[float, ...]
-    """Of each device, in stages."""
+    """Seconds of each device, one for each stage."""
     delay_s: float
     share: float
     step_tokens: tuple[tuple[int, int], ...] = ()
@@ -55,7 +55,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Found:
-    """What a ring took, and what it should have taken by the formula."""
+    """The time of a ring, and the one that the formula gives."""
 
     case: Case
     g: float

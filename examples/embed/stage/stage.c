@@ -173,7 +173,7 @@ static int64_t read_ids(const char* text, int64_t* ids) {
   }
 }
 
-/* What the source's stage sends in the step of a prompt. */
+/* The values that the source's stage sends in the step of a prompt. */
 static void one(const char* folder, const char* text, const char* path) {
   static int64_t ids[MOST_IDS];
   static const int64_t position = 0;

@@ -118,7 +118,7 @@ class Stage:
         self._handle = c.c_void_p()
 
     def facts(self) -> Facts:
-        """What there is to know before any step."""
+        """The facts of a stage, which are known before any step."""
         self._call("describe", c.byref(found := Facts()))
         return found
 
@@ -243,7 +243,7 @@ def chain(stages: list[Stage], ids: list[int], count: int) -> list[int]:
 
 
 def one(stage: Stage, ids: list[int]) -> bytes:
-    """What the source's stage sends in the step of a prompt."""
+    """The values that the source's stage sends in the step of a prompt."""
     stage.reset(0)
     made = stage.step(step_of("prefill", len(ids), 0), {"input_ids": bytes_of(ids)})
     return b"".join(made[value.name.decode()] for value in stage.values("prefill") if value.direction == SENT)

@@ -29,13 +29,13 @@ DATA8_BLOCKS = Tensor("data", "i8", "N, blocks, block", "values of 8 bits")
 
 @dataclass(frozen=True)
 class Form:
-    """How a quantised matrix may be stored."""
+    """A way to store a quantised matrix."""
 
     where: Mapping[str, int]
     """The attributes that choose it, of the forms before it none."""
     operands: tuple[Tensor, ...]
     offsets: tuple[Tensor, ...]
-    """What may follow them in a product."""
+    """Operands that may follow them in a product."""
     columns: str
     """The numbers of a row, filled up to whole blocks."""
 

@@ -134,7 +134,8 @@ class LocalRing:
         self._keeper = Keeper(self._devices, self._spawn, restart=self._restart)
         self._forwards = settings.log is not None and not settings.measure
         self._tokenizer: Tokenizer | None = None
-        self._told: dict[str, list[dict[str, Any]]] = {}
+        self._told: dict[str, dict[str, Any]] = {name: {} for name in self._devices}
+        """Device → all that its runner has told."""
         self.addresses: dict[str, str] = {}
         """Device → HOST:PORT."""
         self.runners: dict[str, Runner] = {}
@@ -196,14 +197,13 @@ class LocalRing:
     def wait(self, ready_s: float = READY_S) -> None:
         """Wait until the ring stands; raises as `launch_local`."""
         end = time.monotonic() + ready_s
-        self._listen = {
-            name: str(told["listening"]) for name, told in self._await_lines("listening", end).items()
-        }
+        self._await("listening", end)
+        self._listen = {name: str(told["listening"]) for name, told in self._told.items()}
         self.addresses = {**self._listen, **self._settings.advertise}
         greeting = f"{json.dumps({'peers': self.addresses})}\n".encode()
         for process in self._keeper.processes.values():
             process.tell(greeting)
-        self._await_lines("ready", end)
+        self._await("ready", end)
         self._keeper.watch(greeting)
 
     def load_client(self) -> None:
@@ -311,28 +311,23 @@ class LocalRing:
         command += ["--measure"] if settings.measure else []
         return command
 
-    def _await_lines(self, key: str, end: float) -> dict[str, Any]:
-        """Device → the line with `key` that it told.
-
-        A device alone is ready as soon as it listens, and may tell both at once: lines are kept for whom they concern.
-        """
+    def _await(self, key: str, end: float) -> None:
+        """Read what runners tell until all have told `key`; one may tell several things in a breath."""
         processes = self._keeper.processes
-        found = {name: line for name, lines in self._told.items() for line in lines if key in line}
         with selectors.DefaultSelector() as selector:
             for name, process in processes.items():
                 selector.register(process.output, selectors.EVENT_READ, name)
             waiting = Waiting()
-            while len(found) < len(processes):
+            while missing := [name for name in processes if key not in self._told[name]]:
                 ready = selector.select(min(LOOK_S, max(0.0, end - time.monotonic())))
                 if not ready:
-                    waiting.look({n: p for n, p in processes.items() if n not in found}, end)
+                    waiting.look({name: processes[name] for name in missing}, end)
                 for item, _ in ready:
-                    told = processes[item.data].read()
-                    if told is None:
+                    lines = processes[item.data].read()
+                    if lines is None:
                         raise self._ended(item.data)
-                    self._told.setdefault(item.data, []).extend(told)
-                    found.update((item.data, line) for line in told if key in line)
-        return found
+                    for line in lines:
+                        self._told[item.data].update(line)
 
     def _ended(self, name: str) -> PartcError:
         """The reason why a runner ended before the ring stood; that of another one that ended by a fault goes first."""
