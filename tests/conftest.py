@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
+from tests.aloud import Aloud
 from tests.native.ahead import building, put_last
 from tests.turns import take_turns
 
@@ -54,24 +55,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-class FailuresAtOnce:
-    """Names a test when it fails, with the end of its report: a run that is ended early has told which failed."""
-
-    def __init__(self, terminal: pytest.TerminalReporter) -> None:
-        self._terminal = terminal
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        if report.failed:
-            self._terminal.write_line(f"\nFAILED {report.nodeid} ({report.when}, {report.duration:.1f} s)")
-            self._terminal.write_line("\n".join(str(report.longrepr).splitlines()[-12:]))
-
-
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Tell failures at once in continuous integration, where nobody interrupts a run to read them."""
+    """Let a run in continuous integration tell how it goes."""
     terminal = config.pluginmanager.get_plugin("terminalreporter")
     if os.environ.get("CI") and "PYTEST_XDIST_WORKER" not in os.environ and terminal is not None:
-        config.pluginmanager.register(FailuresAtOnce(terminal))
+        config.pluginmanager.register(Aloud(terminal))
 
 
 @pytest.hookimpl(tryfirst=True)

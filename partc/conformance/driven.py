@@ -23,7 +23,7 @@ from partc.format.role import load_role
 from partc.runtime.client.runners import start_runner
 from partc.runtime.core.events import Received
 from partc.runtime.engines.null import NullEngine
-from partc.runtime.shell.process import RunnerProcess, failure_of
+from partc.runtime.shell.process import RunnerProcess
 
 OWN = "b"
 _TYPE = "float32"
@@ -157,7 +157,7 @@ def told(process: RunnerProcess, key: str) -> Any:
         while selector.select(max(0.0, end - time.monotonic())):
             lines = process.read()
             if lines is None:
-                raise failure_of(OWN, process.popen.wait(), process)
+                raise process.failure(OWN)
             for line in lines:
                 if key in line:
                     return line[key]

@@ -30,6 +30,13 @@ def stand_in(trace: Path) -> str:
     return f'#!/bin/sh\necho "$@" >> "{trace}"\nexec "{sys.executable}" -P -m partc.runtime "$@"\n'
 
 
+def at_once_ready(device: str, then: str) -> str:
+    """A program that stands for a native runner, and is ready before it has read anything."""
+    told = f'{{"device": "{device}", "listening": "127.0.0.1:9"}}\\n{{"ready": true}}\\n'
+    version = f'if [ "$1" = --version ]; then echo {__version__}; exit; fi'
+    return f"#!/bin/sh\n{version}\nprintf '{told}'\n{then}\n"
+
+
 def test_a_ring_starts_the_program_in_a_folder(build: Path, tmp_path: Path) -> None:
     put_program(build / "devices" / "b", stand_in(tmp_path / "trace"))
     with launch_local(build) as ring, ring.client() as client:
@@ -42,15 +49,19 @@ def test_a_ring_starts_the_program_in_a_folder(build: Path, tmp_path: Path) -> N
 
 def test_a_runner_may_be_ready_as_soon_as_it_listens(build: Path) -> None:
     """A device alone needs no others: it tells both in one breath."""
-    lines = '{"device": "%s", "listening": "127.0.0.1:9"}\\n{"ready": true}\\n'
     for name in "abc":
-        told = f"printf '{lines % name}'\nexec cat > /dev/null\n"
-        put_program(
-            build / "devices" / name,
-            f'#!/bin/sh\nif [ "$1" = --version ]; then echo {__version__}; exit; fi\n{told}',
-        )
+        put_program(build / "devices" / name, at_once_ready(name, then="cat > /dev/null"))
     with launch_local(build, ready_s=20.0) as ring:
         assert ring.addresses == dict.fromkeys("abc", "127.0.0.1:9")
+
+
+def test_a_runner_that_closes_its_output_and_stays_is_waited_for_no_longer(
+    build: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("partc.runtime.shell.process._LINGER_S", 0.1)
+    put_program(build / "devices" / "b", at_once_ready("b", then="exec sleep 600 > /dev/null"))
+    with pytest.raises(RunError, match="the runner of b closed its standard output and did not end"):
+        launch_local(build, ready_s=20.0)
 
 
 def test_measuring_is_for_python(build: Path, tmp_path: Path) -> None:

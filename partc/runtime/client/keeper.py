@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from partc.errors import Cause, PartcError, RunError
 from partc.printable import note
-from partc.runtime.shell.process import RunnerProcess, failure_of
+from partc.runtime.shell.process import RunnerProcess
 
 MOST_DEATHS = 5
 """A runner that dies so many times within `WITHIN_S` is left dead."""
@@ -137,10 +137,9 @@ class Keeper:
         if process.read() is not None:
             return
         selector.unregister(process.output)
-        code = process.popen.wait()
-        if code == 0:
+        if process.exit_code() == 0:
             return  # it was asked to
-        death = self._note(name, code, process)
+        death = self._note(name, process)
         first, _, _ = death.error.message.partition("\n")
         what_next = "it stays dead" if death.is_final else "it is started again"
         note(f"{first.rstrip(':')}; {what_next}")
@@ -151,17 +150,17 @@ class Keeper:
             again.tell(self._greeting)
             selector.register(again.output, selectors.EVENT_READ, name)
 
-    def _note(self, name: str, code: int, process: RunnerProcess) -> Death:
+    def _note(self, name: str, process: RunnerProcess) -> Death:
         now = time.monotonic()
         times = [then for then in self._times.get(name, ()) if now - then < WITHIN_S]
         self._times[name] = [*times, now]
-        error = failure_of(name, code, process)
+        error = process.failure(name)
         too_often = len(times) + 1 >= MOST_DEATHS
         if self._restart and too_often:
             error = _given_up(name, error)
         self.died += 1
         with self._died:
-            death = self.deaths[name] = Death(code, error, too_often or not self._restart)
+            death = self.deaths[name] = Death(process.exit_code(), error, too_often or not self._restart)
             self._died.notify_all()
         return death
 

@@ -28,7 +28,7 @@ from partc.runtime.client.runners import Runner, choose_runner, runner_kind, sta
 from partc.runtime.core.liveness import LEAST_PATIENCE_S, LINGER_S, REJOIN_S
 from partc.runtime.processor import shared_out
 from partc.runtime.shell.log import LogSettings
-from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting, failure_of
+from partc.runtime.shell.process import LOOK_S, RunnerProcess, Waiting
 
 if TYPE_CHECKING:
     from partc.format.role import Role
@@ -335,4 +335,4 @@ class LocalRing:
         codes = {other: process.popen.poll() for other, process in processes.items()}
         faulty = [other for other, code in codes.items() if code is not None and code > 0]
         first = faulty[0] if faulty else name
-        return failure_of(first, processes[first].popen.wait(), processes[first])
+        return processes[first].failure(first)

@@ -23,6 +23,7 @@ LOOK_S = 1.0
 """The time between two looks after runners that load."""
 _FIRST_WORD_S = 10.0
 _STOPPED_S = 10.0
+_LINGER_S = 5.0
 _TAIL_BYTES = 4000
 _MOST_FORWARDED_BYTES = 1 << 20
 _BUG_EXIT_CODE = 70
@@ -41,6 +42,8 @@ class RunnerProcess:
     """Whether its standard error goes on to that of this process."""
     _forwarded: int = 0
     """Bytes of it that have."""
+    _lingered: bool = False
+    """Whether it was killed, since it went on without an output."""
 
     @property
     def output(self) -> IO[bytes]:
@@ -65,6 +68,35 @@ class RunnerProcess:
 
                 self.last_words = read_last_words(line) or self.last_words
         return [told for line in lines if (told := _told(line)) is not None] if came else None
+
+    def exit_code(self) -> int:
+        """The exit code of one whose output has ended, which is its end: one that goes on after it is killed."""
+        try:
+            return self.popen.wait(_LINGER_S)
+        except subprocess.TimeoutExpired:
+            self._lingered = True
+            self.popen.kill()
+            return self.popen.wait()
+
+    def failure(self, name: str) -> PartcError:
+        """The reason why the runner of this device ended, which it has, as an error of this process."""
+        code = self.exit_code()
+        if self._lingered:
+            message = f"the runner of {name} closed its standard output and did not end: it was killed"
+            return RunError(message, where=name, cause="lost-peer")
+        if code < 0:
+            hint = "see whether the memory of this machine is enough, and start again"
+            message = f"the runner of {name} ended (signal {-code})"
+            return RunError(message, where=name, hint=hint, cause="lost-peer")
+        self.end()
+        told = self.last_words
+        if code == _BUG_EXIT_CODE:
+            return InternalError(f"the runner of {name} failed:\n{self.tail()}")
+        if told is None:
+            last = self.tail().rpartition("\n")[2]
+            return RunError(f"the runner of {name} ended with exit code {code}: {last}", where=name)
+        message = f"the runner of {name} ended: {told.message}"
+        return RunError(message, where=told.where, hint=told.hint, cause=told.cause)
 
     def end(self) -> None:
         """Read what a process that has ended still told."""
@@ -105,23 +137,6 @@ class RunnerProcess:
         """Close all that belongs to a process that has ended."""
         self.close_streams()
         self.stderr.close()
-
-
-def failure_of(name: str, code: int, process: RunnerProcess) -> PartcError:
-    """The reason why a runner ended with this exit code, as an error of this process; below 0: by a signal."""
-    if code < 0:
-        hint = "see whether the memory of this machine is enough, and start again"
-        message = f"the runner of {name} ended (signal {-code})"
-        return RunError(message, where=name, hint=hint, cause="lost-peer")
-    process.end()
-    told = process.last_words
-    if code == _BUG_EXIT_CODE:
-        return InternalError(f"the runner of {name} failed:\n{process.tail()}")
-    if told is None:
-        last = process.tail().rpartition("\n")[2]
-        return RunError(f"the runner of {name} ended with exit code {code}: {last}", where=name)
-    message = f"the runner of {name} ended: {told.message}"
-    return RunError(message, where=told.where, hint=told.hint, cause=told.cause)
 
 
 class Waiting:
