@@ -3,6 +3,8 @@
     @pytest.mark.in_turns(4)      # a fourth of the cases in each run
     @pytest.mark.parametrize(…)
 
+    pytestmark = pytest.mark.in_turns(3, whole=True)   # all tests of a file, which share what is made for them
+
 What a breadth of families, targets or kills holds is seldom broken for one of them alone; so every run tries a part,
 no two runs in a row the same one, and a change that is about all of them is tried with `-m "in_turns"`.
 """
@@ -34,5 +36,9 @@ def take_turns(items: list[pytest.Item]) -> None:
     """Put the tests whose turn it is not into the tier `slow`."""
     for item in items:
         marker = item.get_closest_marker("in_turns")
-        if marker is not None and (zlib.crc32(item.nodeid.encode()) + turn()) % marker.args[0]:
+        if marker is not None and (_key(item, **marker.kwargs) + turn()) % marker.args[0]:
             item.add_marker(pytest.mark.slow)
+
+
+def _key(item: pytest.Item, *, whole: bool = False) -> int:
+    return zlib.crc32((item.nodeid.partition("::")[0] if whole else item.nodeid).encode())

@@ -42,13 +42,15 @@ def _start(code: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.in_turns(4)
+@pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_at_any_moment_of_a_command(number: int, code: int, tmp_path: Path) -> None:
+def test_a_signal_at_any_moment_of_a_command(number: int, code: int, part: int, tmp_path: Path) -> None:
     network, devices = write_network(tmp_path), devices_file(tmp_path, 2)
     (tmp_path / "model.yaml").write_text(f"model: {{onnx: {network}}}\ntask: graph\n")
     arguments = ("plan", "model.yaml", "--target", str(devices))
     ended = []
-    for delay in _DELAYS if number == signal.SIGINT else _DELAYS[::4]:
+    for delay in _DELAYS[part::4]:
         process = _start(_COMMAND, tmp_path, *arguments)
         time.sleep(delay)
         os.killpg(process.pid, number)  # as a terminal does
@@ -56,7 +58,7 @@ def test_a_signal_at_any_moment_of_a_command(number: int, code: int, tmp_path: P
         ended.append(process.returncode)
         assert process.returncode in (0, code), f"after {delay:.2f} s: {said}"
         assert process.returncode == 0 or said in ("", "interrupted\n"), f"after {delay:.2f} s: {said}"
-    assert ended.count(code) >= 5
+    assert ended.count(code) >= 3
 
 
 def test_an_alarm_of_somebody_else_ends_a_process(tmp_path: Path) -> None:

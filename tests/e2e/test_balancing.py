@@ -21,7 +21,7 @@ from tests.runtime.fake_system import FakeSystem
 from tests.runtime.patched import patched_runners
 from tests.serve.server import Server, serving
 
-pytestmark = [pytest.mark.hf, pytest.mark.ort]
+pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.in_turns(3, whole=True)]
 
 ROOT = Path(__file__).parents[2]
 DEVICES = """\

@@ -82,6 +82,7 @@ def commands_without_processes(made: Made) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("task", TASKS)
 def test_commands_without_processes(made: Of, task: str, capsys: Capture) -> None:
     for command, arguments in commands_without_processes(made(task)).items():

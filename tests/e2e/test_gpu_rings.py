@@ -18,7 +18,13 @@ from partc.verifier.reference import open_reference
 from tests.e2e.kills import TOKENS, drawn
 from tests.families.ring import DirectRing
 
-pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.tvm, pytest.mark.opencl]
+pytestmark = [
+    pytest.mark.hf,
+    pytest.mark.ort,
+    pytest.mark.tvm,
+    pytest.mark.opencl,
+    pytest.mark.in_turns(2, whole=True),
+]
 
 MODEL = """\
 model:

@@ -10,7 +10,7 @@ import pytest
 from partc.cli.main import run
 from tests.e2e.kills import TOKENS, drawn
 
-pytestmark = [pytest.mark.hf, pytest.mark.ort]
+pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.in_turns(3, whole=True)]
 
 MODEL = """\
 model:

@@ -14,6 +14,8 @@ from partc.format.placement import stages_of
 from partc.planner.model.evaluate import evaluate
 from partc.planner.model.problem import Device, Edge, Link, Problem, Submodule
 
+pytestmark = pytest.mark.in_turns(3, whole=True)
+
 PAPERS = Path(__file__).parents[2] / "examples" / "papers"
 EDGESHARD = PAPERS / "edgeshard" / "README.md"
 LINGUALINKED = PAPERS / "lingualinked" / "README.md"

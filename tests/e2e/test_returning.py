@@ -72,6 +72,7 @@ def placement_of(build: Path) -> dict[str, Any]:
     return dict(json.loads((build / "devices" / "a" / "placement.json").read_text()))
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("ring", ["aba", "abaca", "abcbdb"])
 def test_tokens_are_identical(
     profiled: tuple[str, Path], ring: str, capsys: pytest.CaptureFixture[str]

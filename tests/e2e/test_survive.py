@@ -15,7 +15,7 @@ from partc.format.names import PLACEMENT_FILE, device_folders
 from partc.format.role import load_role
 from tests.e2e.kills import drawn
 
-pytestmark = [pytest.mark.hf, pytest.mark.ort]
+pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.in_turns(2)]
 
 MODEL = """\
 model:

@@ -12,7 +12,7 @@ from partc.planner.model.plan_file import PLAN_FILE, read_plan
 from partc.runtime.client.launch import launch_local
 from tests.e2e.kills import drawn
 
-pytestmark = [pytest.mark.hf, pytest.mark.tvm]
+pytestmark = [pytest.mark.hf, pytest.mark.tvm, pytest.mark.in_turns(3, whole=True)]
 
 MODEL = """\
 model:

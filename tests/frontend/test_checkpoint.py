@@ -48,6 +48,7 @@ def _assert_weights_are_the_models(module: Module, folder: Path) -> None:
     assert checked > 10
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mixtral", "qwen2_moe"])
 def test_references_yield_what_transformers_loads(family: str, tmp_path: Path) -> None:
     save_tiny(tiny_config(family), tmp_path)

@@ -44,6 +44,7 @@ def _good(reader: Reader, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.in_turns(2)
 def test_a_record_is_written_read_and_told(reader: Reader) -> None:
     assert "tiny: new, in golden/tiny" in _good(reader, "golden", "update")
     record = reader.folder / "tiny"
@@ -76,6 +77,7 @@ def test_a_record_is_written_read_and_told(reader: Reader) -> None:
     assert {path.name: path.read_bytes() for path in record.iterdir()} == before
 
 
+@pytest.mark.in_turns(3)
 def test_forms(reader: Reader) -> None:
     reader.case["keep"] = ["graph", "plan"]
     reader.write()
@@ -128,6 +130,7 @@ def test_nothing_is_kept_yet(reader: Reader) -> None:
     assert "no case is called" in _partc(reader, "golden", "check", "--case", "absent").stderr
 
 
+@pytest.mark.in_turns(2)
 def test_builds_plans_graphs_and_models_are_compared(reader: Reader) -> None:
     model, devices = "golden/model.yaml", "golden/devices.yaml"
     _good(reader, "compile", model, "--target", devices, "-o", "one")
@@ -152,6 +155,7 @@ def test_builds_plans_graphs_and_models_are_compared(reader: Reader) -> None:
     assert "a build cannot be compared with a graph" in unlike.stderr
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("name", ["github.yml", "gitlab.yml", "check.sh"])
 def test_examples_of_ci(reader: Reader, name: str, tmp_path: Path) -> None:
     """Their commands run as they are, but for the installation."""

@@ -24,7 +24,7 @@ from tests.targets.aarch64 import ROOT
 from tests.targets.libcuda import library_folder
 from tests.targets.sealed import as_on_cuda
 
-pytestmark = [pytest.mark.native, pytest.mark.tvm, pytest.mark.opencl]
+pytestmark = [pytest.mark.native, pytest.mark.tvm, pytest.mark.opencl, pytest.mark.in_turns(2)]
 
 
 @pytest.fixture(scope="module")

@@ -243,6 +243,7 @@ def example(folder: Path, arch: str, dtype: str, quantize: Quantization | None) 
 PROMPTS = [[1, 40, 77, 130, 25, 300, 12], [1, 9, 200]]
 
 
+@pytest.mark.in_turns(4)
 @pytest.mark.tvm
 @pytest.mark.hf
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ from partc.planner.simulate.case import simulate
 from partc.planner.simulate.demand import Load
 from partc.planner.simulate.script import workflow_of
 
+pytestmark = pytest.mark.in_turns(2)
+
 SLOTS = 3
 
 

@@ -36,7 +36,7 @@ CASES = [
 ]
 """Target, more of model.yaml (`max_requests` has its default), and more of the device."""
 
-pytestmark = pytest.mark.hf
+pytestmark = [pytest.mark.hf, pytest.mark.in_turns(3)]
 
 
 @pytest.mark.parametrize(("target", "more", "options"), CASES)

@@ -26,6 +26,8 @@ from tests.runtime.null_tokens import null_tokens
 from tests.runtime.patched import patched_engines, patched_runners
 from tests.runtime.runners import MIXED, NATIVE, PYTHON, Runners
 
+pytestmark = pytest.mark.in_turns(3)
+
 FLOOR_S = 1.0
 """Instead of the 5 seconds of daily use."""
 SLACK_S = 15.0

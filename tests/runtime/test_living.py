@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from tests.runtime.living import Life, guessing_life, hybrid_life, life, play, shared_life
-from tests.runtime.mutants import caught_at, mutants
+from tests.runtime.mutants import CATCHES, caught_at, mutants
 from tests.runtime.scenarios import described
 
 _EACH = 50
-_EVERY_RUN = 400
-"""Lives of every run; those up to 2,000 are slow."""
-_SLOW = ("highest row", "watermark in rows", "forced steps without a bound")
-"""Mutants that take more than a thousand seeds."""
 _WORDS = {"shared": shared_life, "hybrid": hybrid_life, "guessing": guessing_life}
 """Word by which a kind of life is asked for on the command line."""
 
@@ -33,33 +28,29 @@ def _play(seeds: range, kind: Callable[[int], Life] = life) -> Counter[str]:
     return counts
 
 
-def _starts(stop: int, every_run: int) -> list[Any]:
-    """The first seeds of tests of `_EACH` lives."""
-    return [
-        pytest.param(first, marks=() if first < every_run else pytest.mark.slow)
-        for first in range(0, stop, _EACH)
-    ]
-
-
-@pytest.mark.parametrize("first", _starts(2000, _EVERY_RUN))
+@pytest.mark.in_turns(10)
+@pytest.mark.parametrize("first", range(0, 2000, _EACH))
 def test_tokens_stay_right_whatever_happens(first: int) -> None:
     counts = _play(range(first, first + _EACH))
     assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
 
 
-@pytest.mark.parametrize("first", _starts(100, 50))
+@pytest.mark.in_turns(2)
+@pytest.mark.parametrize("first", range(0, 100, _EACH))
 def test_tokens_of_shared_steps_stay_right_whatever_happens(first: int) -> None:
     counts = _play(range(first, first + _EACH), shared_life)
     assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
 
 
-@pytest.mark.parametrize("first", _starts(300, 100))
+@pytest.mark.in_turns(6)
+@pytest.mark.parametrize("first", range(0, 300, _EACH))
 def test_tokens_of_states_that_steps_rewrite_stay_right_whatever_happens(first: int) -> None:
     counts = _play(range(first, first + _EACH), hybrid_life)
     assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
 
 
-@pytest.mark.parametrize("first", _starts(400, 100))
+@pytest.mark.in_turns(8)
+@pytest.mark.parametrize("first", range(0, 400, _EACH))
 def test_tokens_stay_right_whatever_is_guessed(first: int) -> None:
     counts = _play(range(first, first + _EACH), guessing_life)
     assert counts["accepted"] and counts["drafted"] > counts["accepted"], counts
@@ -90,14 +81,11 @@ def test_tokens_stay_right_over_many_lives(first: int) -> None:
     _play(range(first, first + 1000))
 
 
-@pytest.mark.in_turns(3)
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(each.name, marks=[pytest.mark.soak] if each.name in _SLOW else []) for each in mutants()],
-)
+@pytest.mark.parametrize("name", [each.name for each in mutants()])
 def test_a_mutant_is_caught(name: str) -> None:
     (mutant,) = (each for each in mutants() if each.name == name)
-    assert caught_at(mutant) is not None
+    hints = [CATCHES[name]] if name in CATCHES else []
+    assert caught_at(mutant, *hints) is not None
 
 
 def test_a_life_goes_the_same_way_again() -> None:

@@ -18,6 +18,8 @@ from tests.runtime.bundles import LENGTH, language_model
 from tests.runtime.patched import slow_runner
 from tests.runtime.runners import Runners
 
+pytestmark = pytest.mark.in_turns(3)
+
 ELSEWHERE = "127.0.0.2:0"
 COUNT = LENGTH - 2
 

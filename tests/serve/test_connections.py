@@ -18,7 +18,7 @@ import pytest
 
 from tests.serve.server import MODEL, Server, serving
 
-pytestmark = pytest.mark.serve
+pytestmark = [pytest.mark.serve, pytest.mark.in_turns(2)]
 
 SILENT = 1200
 SOON_S = 20.0

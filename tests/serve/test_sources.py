@@ -17,7 +17,7 @@ from partc.format.names import BUILD_FILE, RUNNER_FILE
 from tests.runtime.bundles import reseal
 from tests.serve.server import Server, await_state, events, pieces, serving
 
-pytestmark = [pytest.mark.serve, pytest.mark.hf, pytest.mark.ort]
+pytestmark = [pytest.mark.serve, pytest.mark.hf, pytest.mark.ort, pytest.mark.in_turns(2, whole=True)]
 
 VOCABULARY = 97
 SOURCE = [20, 21, 22, 23, 24]

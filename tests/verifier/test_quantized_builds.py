@@ -20,6 +20,8 @@ from partc.verifier.inputs import Answer
 from partc.verifier.uncut import UncutModel, compile_uncut
 from tests.families.check import devices_file
 
+pytestmark = pytest.mark.in_turns(3, whole=True)
+
 MODEL = """\
 model: {config: {model_type: llama, hidden_size: 64, num_hidden_layers: 4, num_attention_heads: 4,
   num_key_value_heads: 2, intermediate_size: 96, vocab_size: 200, max_position_embeddings: 128}, seed: SEED}

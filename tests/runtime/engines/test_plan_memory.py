@@ -29,7 +29,7 @@ from partc.runtime.engines.plan import PlanEngine
 from tests.bundle.tiny import MAX, WIDTH, module, write_checkpoint
 from tests.targets.virtual_machine import MachineEngine, MachineFrame, compiling_for_machine
 
-pytestmark = pytest.mark.tvm
+pytestmark = [pytest.mark.tvm, pytest.mark.in_turns(3, whole=True)]
 
 STATES = ("cache.1.key", "cache.1.value")
 

@@ -15,6 +15,8 @@ from partc.planner.exact.tables import group_devices
 
 Binding = list[tuple[float, ...]]
 """[device]: numbers of which less is better; zeros where all that is left fits."""
+_ROUNDING_BYTES = 1.0
+"""What sums of memory may be wrong by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,15 @@ class Holdings:
         )
         if self.most_returns is not None and found.returns > self.most_returns:
             return None
-        return found
+        return found if self._may_hold_the_rest(found, j + 1) else None
+
+    def _may_hold_the_rest(self, held: Holding, cut: int) -> bool:
+        """Whether all that is left on all devices is enough for the sub-modules behind a cut, however they are cut."""
+        space, (memory, disk) = self.space, self._least_behind[cut]
+        left = (space.room[device] - held.use[device] - held.peak[device] for device in range(space.devices))
+        if memory > sum(left) + _ROUNDING_BYTES:
+            return False
+        return disk <= sum(space.storage) - sum(held.disk) + _ROUNDING_BYTES
 
     def room(self, held: Holding, device: int) -> float:
         """Bytes that are left on a device."""
@@ -129,6 +139,12 @@ class Holdings:
         """Whether a plan uses the devices that it must."""
         members, count = self.space.forced
         return (held.used & members).bit_count() >= count
+
+    @cached_property
+    def _least_behind(self) -> list[tuple[float, float]]:
+        """[cut]: memory and disk of later sub-modules, without what they share."""
+        space, cuts = self.space, range(self.space.count + 1)
+        return [(sum(space.memory[cut:]), sum(space.disk[cut:])) for cut in cuts]
 
     @cached_property
     def _behind(self) -> list[tuple[list[int], float, float, float]]:

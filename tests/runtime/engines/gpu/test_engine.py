@@ -35,7 +35,7 @@ from tests.families.ring import DirectRing
 from tests.targets.compiled_steps import Compiled, module_of
 from tests.targets.opencl import on_opencl
 
-pytestmark = [pytest.mark.tvm, pytest.mark.opencl]
+pytestmark = [pytest.mark.tvm, pytest.mark.opencl, pytest.mark.in_turns(3, whole=True)]
 
 PART, STATE = "part_1", "cache.1.key"
 TOKEN = {"batch": 1, "sequence": 1}
