@@ -18,6 +18,8 @@ NO_LEVEL = "none"
 FORMATS = ("text", "json")
 SERVER = "server"
 """Stands for the device in lines of `partc serve`."""
+STRANGERS_EVERY_S = 60
+"""The least time from one line of strangers to the next: whoever reaches a port can connect as often as it likes."""
 
 Value = str | int | float
 """Of a field; a float is a time in seconds, and written with three decimals."""
@@ -42,6 +44,7 @@ FIELDS: Mapping[str, str] = {
     "address": "HOST:PORT, or the address of the server",
     "cause": "kind of the reason, as in docs/wire.md",
     "client": "HOST of a client",
+    "connections": "count of them since the last such line",
     "computes": "sub-modules that the device computes, such as `0-4 9`; empty: none",
     "devices": "names of devices, with `, ` between them",
     "epoch": "epoch of a placement",
@@ -84,6 +87,10 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent("link-up", "debug", _ANY, ("peer",), "the link to {peer} stands"),
     LogEvent("link-down", "warning", _ANY, ("peer",), "the link to {peer} is down"),
     LogEvent("refused", "warning", _ANY, ("cause", "reason"), "a connection is refused: {reason}"),
+    LogEvent(
+        "strangers", "warning", _ANY, ("connections",),
+        "{connections} connections spoke another protocol, or had no key of this ring",
+    ),
     LogEvent("misfit", "error", _ANY, ("cause", "reason"), "this device does not fit the ring: {reason}"),
     # the ring
     LogEvent("stalled", "warning", _SOURCE, ("devices", "reason"), "a request stands still: {reason}"),

@@ -87,6 +87,7 @@ _FACTS: Mapping[str, int | str] = {
     "SOURCE_IDS": tasks.SOURCE_IDS,
     "SOURCE_LENGTH": tasks.SOURCE_LENGTH,
     "SOURCE": tasks.SOURCE,
+    "STRANGERS_EVERY_S": logs.STRANGERS_EVERY_S,
     "ONCE": program.ONCE,
 }
 """Numbers and names that are no fields."""

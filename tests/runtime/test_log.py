@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -19,6 +20,7 @@ from partc.format.logs import BY_NAME, EVENTS, SERVER, Value
 from partc.runtime.client.launch import launch_local
 from partc.runtime.client.runners import PYTHON_RUNNER
 from partc.runtime.shell.log import LONGEST_VALUE, LogSettings, LogWriter, json_line, text_line
+from partc.runtime.shell.strangers import Strangers
 from tests.native.compiled import native_runner
 from tests.runtime.bundles import language_model
 
@@ -122,6 +124,36 @@ def test_a_ring_tells_of_a_loss(build: Path, capfd: pytest.CaptureFixture[str]) 
 @pytest.mark.native
 def test_a_native_ring_tells_of_a_loss(build: Path, capfd: pytest.CaptureFixture[str]) -> None:
     check(through_a_loss((str(native_runner()),), build, capfd))
+
+
+def check_strangers(command: Sequence[str], build: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Garbage on the port of a ring of such runners is told of, and nothing else comes of it."""
+    log = LogSettings("warning", "json")
+    with launch_local(build, runners=dict.fromkeys(("a", "b", "c"), command), log=log) as ring:
+        host, _, port = ring.addresses["a"].rpartition(":")
+        with socket.create_connection((host, int(port)), timeout=10) as stranger:
+            stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+        lines = until(capfd, {("a", "strangers")})
+        with ring.client() as client:
+            client.generate([1], 2, ignore_eos=True)
+    assert [(line["event"], line["connections"]) for line in lines] == [("strangers", 1)]
+
+
+def test_the_log_tells_of_strangers(build: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    check_strangers(PYTHON_RUNNER, build, capfd)
+
+
+@pytest.mark.native
+def test_the_log_of_the_native_runner_tells_of_strangers(
+    build: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    check_strangers((str(native_runner()),), build, capfd)
+
+
+def test_strangers_are_told_of_once_a_minute() -> None:
+    strangers = Strangers()
+    counts = ((0, 5.0), (3, 6.0), (3, 7.0), (9, 8.0), (9, 66.0), (9, 999.0))
+    assert [strangers.to_tell(count, now) for count, now in counts] == [0, 3, 0, 0, 6, 0]
 
 
 def test_a_ring_is_silent_where_no_log_is_wanted(build: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,7 @@ inline constexpr std::string_view INPUT_IDS = "input_ids";
 inline constexpr std::string_view SOURCE_IDS = "source_ids";
 inline constexpr std::string_view SOURCE_LENGTH = "source_length";
 inline constexpr std::string_view SOURCE = "source";
+inline constexpr std::uint64_t STRANGERS_EVERY_S = 60;
 inline constexpr std::string_view ONCE = "_once";
 
 inline constexpr std::array<std::string_view, 10> TASKS{{

@@ -18,7 +18,7 @@ struct LogEvent {
 inline constexpr std::array<std::string_view, 5> LOG_LEVELS{{"debug", "info", "warning", "error", "none"}};
 inline constexpr std::array<std::string_view, 2> LOG_FORMATS{{"text", "json"}};
 
-inline constexpr std::array<LogEvent, 24> LOG_EVENTS{{
+inline constexpr std::array<LogEvent, 25> LOG_EVENTS{{
     {"listening", 1,
      "listens on {address}"},
     {"stopping", 1,
@@ -45,6 +45,8 @@ inline constexpr std::array<LogEvent, 24> LOG_EVENTS{{
      "the link to {peer} is down"},
     {"refused", 2,
      "a connection is refused: {reason}"},
+    {"strangers", 2,
+     "{connections} connections spoke another protocol, or had no key of this ring"},
     {"misfit", 3,
      "this device does not fit the ring: {reason}"},
     {"stalled", 2,

@@ -130,6 +130,8 @@ void Runner::look_after() {
 /** Do what nobody waits for: the next step is on its way, or under computation. */
 void Runner::catch_up() {
   perform(device_->catch_up(monotonic()));
+  if (const std::uint64_t fresh = strangers_.to_tell(transport_->strangers(), monotonic()))
+    note("strangers", {{"connections", {static_cast<std::int64_t>(fresh)}}});
   if (!std::exchange(sensing_, false)) return;
   if (!sensors_) sensors_.emplace();
   on(core::SensorsRead{sensors_->read()});

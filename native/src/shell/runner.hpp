@@ -16,6 +16,7 @@
 #include "shell/settings.hpp"
 #include "shell/spin_wait.hpp"
 #include "shell/standby.hpp"
+#include "shell/strangers.hpp"
 #include "shell/transport.hpp"
 #include "shell/work.hpp"
 
@@ -103,6 +104,7 @@ class Runner {
   bool stopping_ = false;
   /** Whether the sensors are to be read. */
   bool sensing_ = false;
+  Strangers strangers_;
   std::string input_;
 };
 

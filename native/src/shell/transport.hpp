@@ -52,9 +52,15 @@ class Transport {
   virtual bool has_unsent() const = 0;
   /** The events since the last call, in order for each connection; after `timeout_s` at the latest (none: never).
 
-  More messages may lie ready than it returns.
+  More messages may lie ready than it returns; there may be none where a stranger has left.
   */
   virtual std::vector<Event> poll(std::optional<double> timeout_s) = 0;
+
+  /** Connections to us so far that ended before they had shown a key, or that spoke another protocol. */
+  std::uint64_t strangers() const { return strangers_; }
+
+ protected:
+  std::uint64_t strangers_ = 0;
 };
 
 /** The address of a device to connect to is none. */

@@ -32,6 +32,8 @@ class Incoming:
 
     most_silent: int
     """The most connections that may stand of which no message has come."""
+    strangers: int = 0
+    """Connections that have ended before their handshake was over."""
     _by_number: dict[int, list[_Connection]] = field(default_factory=dict)
     """File descriptor → the connections that it stands for, in the order in which they were accepted; all but the last
     have ended."""
@@ -76,6 +78,7 @@ class Incoming:
             return
         connection.has_ended = self._ending = True
         if not connection.is_proven and not connection.route:
+            self.strangers += 1
             connections.remove(connection)
 
     # -- messages

@@ -25,6 +25,7 @@ from partc.runtime.shell.log import LogWriter
 from partc.runtime.shell.sensors import Sensors
 from partc.runtime.shell.settings import Settings, stop_signals
 from partc.runtime.shell.standby import Standby
+from partc.runtime.shell.strangers import Strangers
 from partc.runtime.shell.transport import Event, Input, Transport
 from partc.runtime.shell.work import Work
 
@@ -71,6 +72,7 @@ class Runner:
         self._sought: set[str] = set()
         """Devices whose address is not known."""
         self._standby: Standby
+        self._strangers = Strangers()
         self._stopping = False
         self._sensing = False
         """Whether the sensors are to be read."""
@@ -150,6 +152,8 @@ class Runner:
             self._sensing = False
             self._on(events.SensorsRead(self._sensors.read()))
             self._perform(self._device.catch_up(time.monotonic()))
+        if new := self._strangers.to_tell(self._transport.strangers, time.monotonic()):
+            self._log.write("strangers", {"connections": new})
 
     def _events(self) -> Sequence[Event]:
         if self._work:

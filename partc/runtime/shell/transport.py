@@ -191,6 +191,11 @@ class Transport:
         """The address at which we connect to a device."""
         return self._outgoing[name].address
 
+    @property
+    def strangers(self) -> int:
+        """Connections to us so far that ended before they had shown a key, or that spoke another protocol."""
+        return self._incoming.strangers
+
     def watch(self, file: Any) -> None:
         """Report input on a file (an object with `fileno`) as well."""
         self._watched[file.fileno()] = file

@@ -252,10 +252,13 @@ std::vector<Event> ZmqTransport::read_router_monitor() {
   for (const auto& [event, descriptor] : told_by(*router_monitor_)) {
     if (event == ZMQ_EVENT_ACCEPTED) {
       incoming_.closed.erase(descriptor);
+      unproven_.insert(descriptor);
       accepted(descriptor);
     }
+    if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) unproven_.erase(descriptor);
     if (event != ZMQ_EVENT_DISCONNECTED) continue;
     incoming_.silent.remove(descriptor);
+    strangers_ += unproven_.erase(descriptor);
     if (const auto route = incoming_.routes.extract(descriptor))
       broken.push_back(core::Disconnected{{route.mapped(), true}});
     else incoming_.closed.insert(descriptor);

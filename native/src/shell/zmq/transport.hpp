@@ -72,6 +72,7 @@ class ZmqTransport : public Transport {
   std::map<std::string, Outgoing> outgoing_;
   Routes incoming_;
   std::size_t most_silent_;
+  std::set<int> unproven_;  // connections to us whose handshake is not over
   std::optional<Socket> router_, router_monitor_, zap_;
   std::set<int> watched_;
   std::vector<Event> left_;  // connections that we closed ourselves since the last `poll`

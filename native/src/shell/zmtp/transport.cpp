@@ -136,6 +136,7 @@ bool ZmtpTransport::send(const core::Origin& origin, const messages::AnyMessage&
 std::vector<Event> ZmtpTransport::poll(std::optional<double> timeout_s) {
   now_ = monotonic();
   const double end = timeout_s ? now_ + *timeout_s : kNever;
+  const std::uint64_t strangers_before = strangers_;
   while (true) {
     const bool waits = events_.empty() && files_.empty();
     const double wait_ms = waits ? std::ceil(1000 * std::max(0.0, std::min(end, deadline_) - now_)) : 0;
@@ -145,7 +146,8 @@ std::vector<Event> ZmtpTransport::poll(std::optional<double> timeout_s) {
     for (int i = 0; i < count; ++i) take(ready[static_cast<std::size_t>(i)].data.u64);
     if (now_ >= deadline_) pass_time();
     for (const int file : files_) events_.push_back(Input{file});
-    if (!events_.empty() || now_ >= end || count < 0) return std::exchange(events_, {});
+    const bool has_news = !events_.empty() || strangers_ != strangers_before;
+    if (has_news || now_ >= end || count < 0) return std::exchange(events_, {});
   }
 }
 
@@ -315,6 +317,7 @@ void ZmtpTransport::read(Id id) {
 /** What a session told: it stands, messages came, there is an answer, it has failed. */
 void ZmtpTransport::took(Connection& connection) {
   const zmtp::Session& session = connection.session;
+  connection.has_stood |= session.state() == State::open;
   if (!connection.origin.is_route && session.state() == State::open) {
     Outgoing& out = outgoing_.at(connection.origin.name);
     if (!out.is_up) events_.push_back(core::Connected{connection.origin.name, ""});
@@ -373,6 +376,7 @@ void ZmtpTransport::close(Id id, Failure failure) {
   silent_.erase(id);
   if (closed->origin.is_route) {
     routes_.erase(closed->origin.name);
+    strangers_ += !closed->has_stood && !closed->has_spoken;
     if (closed->has_spoken) events_.push_back(core::Disconnected{closed->origin});
     return;
   }

@@ -50,8 +50,8 @@ class ZmtpTransport : public Transport {
     zmtp::Session session;
     /** Who is at the other end; a route until we know more. */
     core::Origin origin;
-    /** Whether a message has come. */
-    bool has_spoken = false;
+    /** Whether its handshake was over, and whether a message has come. */
+    bool has_stood = false, has_spoken = false;
     bool waits_to_write = false;
   };
   /** A device that we connect to. */
