@@ -29,7 +29,7 @@ from partc.pipeline.sharing import SHARING
 from partc.planner.explain.remedies import model_remedy
 from partc.planner.groups.evaluate import evaluate_plan
 from partc.planner.model.draft_prices import drafts_of
-from partc.planner.model.edges import edges_of
+from partc.planner.model.edges import edges_of, results_of
 from partc.planner.model.layers import Shape, shape_of
 from partc.planner.model.objective_values import tokens_per_s
 from partc.planner.model.objectives import by_objective
@@ -57,8 +57,6 @@ from passes.shards.pricing import with_blocks
 
 NEARLY = 0.98
 """A batch that makes this part of the most tokens per second is as good: it needs less memory and answers sooner."""
-TOKEN_BYTES = 8
-"""Bytes that the last device returns for each sequence of a step: one i64."""
 
 
 @dataclass(frozen=True)
@@ -417,12 +415,14 @@ def _submodule(
 
 def _phase(module: Module, profile: Sequence[SubmoduleProfile], step: Step, devices: DevicesConfig) -> Phase:
     costs = [item.phases[step.name] for item in profile]
+    return_bytes, results = results_of(module, step)
     return Phase(
         name=step.name,
         weight=_weight(module, step),
         time_s=prices(module.submodules or (), costs, step, devices),
         edges=edges_of(module, step),
-        return_bytes=_return_bytes(module, step),
+        return_bytes=return_bytes,
+        results=results,
     )
 
 
@@ -432,9 +432,3 @@ def _weight(module: Module, step: Step) -> float:
     if not info.has_states:
         return 1.0
     return 1 / info.generate if step.name == "prefill" else (info.generate - 1) / info.generate
-
-
-def _return_bytes(module: Module, step: Step) -> int:
-    if module.info.has_states:
-        return TOKEN_BYTES * step.sizes["batch"]
-    return sum(value.bytes(step.sizes) for value in module.graph.outputs)

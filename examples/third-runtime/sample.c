@@ -51,7 +51,7 @@ int64_t draw(const float* logits, const json_t* sampling, uint64_t row, uint64_t
   token = order[0];
   if (temperature > 0) {
     for (size_t k = 0; k < kept; ++k)
-      sums[k] = sum += exp((double)logits[order[k]] / temperature - (double)logits[order[0]] / temperature);
+      sums[k] = sum += exp(((double)logits[order[k]] - (double)logits[order[0]]) / temperature);
     if (top_p && json_number_value(top_p) < 1) {
       while (i + 1 < kept && sums[i] < json_number_value(top_p) * sum) ++i;
       kept = i + 1;

@@ -241,7 +241,9 @@ class Endpoint:
             shape=Shape.fresh(is_chat, self.name, int(time.time()), self.role.plan_id[:12]),
             prompts=prompts,
             choices=body.choices,
-            new_tokens=[self._room(prompt, most_tokens) for prompt in prompts],
+            new_tokens=[
+                self._room(prompt, most_tokens, "messages" if is_chat else "prompt") for prompt in prompts
+            ],
             sampling=body.sampling(self.temperature),
             stops=body.stops,
             ends=self._ends(is_chat),
@@ -290,25 +292,31 @@ class Endpoint:
             message = "the ring does not stand yet" if self.state == "starting" else "the server ends"
             raise ApiError(message, status=503, kind="server_error", code="ring_unavailable")
         most = self.rings.most + self.limits.most_waiting
+        if answers > most:
+            self.metrics.requests["refused"] += 1
+            raise ApiError(f"{answers} answers are asked for, and this server takes {most} at a time (--queue)")
         if self.metrics.in_flight + answers > most:
             self.metrics.requests["refused"] += 1
             message = f"{self.metrics.in_flight} answers are under way or wait, at most {most} may (--queue)"
             raise ApiError(message, status=429, kind="rate_limit_error", code="queue_full")
 
-    def _room(self, prompt: Sequence[int], most_tokens: int | None) -> int:
-        """New tokens at most; a prompt that leaves no room is refused, one that leaves less than asked is not."""
+    def _room(self, prompt: Sequence[int], most_tokens: int | None, param: str) -> int:
+        """New tokens at most; a prompt that leaves no room is refused, one that leaves less than asked is not.
+
+        `param`: the field of the prompt.
+        """
         longest = self.role.model.max_sequence
-        self._check_prompt(prompt, "prompt")
+        self._check_prompt(prompt, param)
         most = self.role.dims.get(SOURCE)
         if most is not None and len(prompt) > most:
             message = f"the prompt has {len(prompt)} tokens, at most {most} can be read"
-            raise ApiError(message, param="prompt", code="context_length_exceeded")
+            raise ApiError(message, param=param, code="context_length_exceeded")
         room = longest - len(self.role.model.before_answer(prompt))
         if room < 1:
             message = (
                 f"the prompt has {len(prompt)} tokens; prompt and answer have at most {longest} together"
             )
-            raise ApiError(message, param="messages", code="context_length_exceeded")
+            raise ApiError(message, param=param, code="context_length_exceeded")
         return room if most_tokens is None else min(room, most_tokens)
 
     def _check_prompt(self, prompt: Sequence[int], param: str) -> None:

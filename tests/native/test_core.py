@@ -56,7 +56,7 @@ def test_trace(path: Path, core: Process, monkeypatch: pytest.MonkeyPatch) -> No
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     seed=st.integers(0, 2**64 - 1),
-    temperature=st.sampled_from([0.0, 0.3, 1.0, 5.0]),
+    temperature=st.sampled_from([0.0, 5e-324, 1e-300, 0.3, 1.0, 5.0]),
     top_k=st.sampled_from([0, 1, 5, 2**64 - 1]),
     top_p=st.sampled_from([1.0, 0.9, 0.3, 1e-9]),
     ties=st.booleans(),

@@ -9,6 +9,7 @@ import re
 import socket
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -143,6 +144,7 @@ def test_an_answer_is_never_longer_than_there_is_room(server: Server) -> None:
     assert (answer["usage"]["completion_tokens"], answer["choices"][0]["finish_reason"]) == (4, "length")
     status, error = server.complete(prompt="a" * LENGTH)
     assert (status, error["error"]["code"]) == (400, "context_length_exceeded")
+    assert error["error"]["param"] == "prompt"
 
 
 @pytest.mark.parametrize(
@@ -337,6 +339,19 @@ def test_it_listens_at_every_name_of_this_machine(server: Server, host: str) -> 
     connection.close()
 
 
+def test_a_full_queue_is_told(build: Path) -> None:
+    body = {"model": MODEL, "prompt": "abc", "max_tokens": LENGTH - 3}
+    with serving(build, "--queue", "0") as server, ExitStack() as stack:
+        found = set()
+        for _ in range(20):
+            connection = stack.enter_context(closing(_open(server)))
+            connection.request("POST", "/v1/completions", json.dumps({**body, "stream": True}), JSON)
+            answer = connection.getresponse()
+            if answer.status != 200:
+                found.add((answer.status, json.load(answer)["error"]["code"]))
+        assert found == {(429, "queue_full")}
+
+
 def _has_ipv6() -> bool:
     try:
         with socket.create_server(("::1", 0), family=socket.AF_INET6):
@@ -357,7 +372,8 @@ def test_keys_queue_and_time(build: Path, tmp_path: Path) -> None:
         assert server.get("/metrics")[0] == 401
         assert server.get("/health")[0] == 200
         status, answer = server.post("/v1/completions", {**body, "n": 4}, "first")
-        assert (status, answer["error"]["code"]) == (429, "queue_full")
+        assert status == 400, "so many are never taken"
+        assert answer["error"]["message"].startswith("4 answers are asked for")
         status, answer = server.post("/v1/completions", body, "first")
         assert (status, answer["error"]["code"]) == (504, "timeout")
         events_ = events(server.post("/v1/completions", {**body, "stream": True}, "first")[1])

@@ -152,7 +152,7 @@ class Programme:
             self.rows.append(Row(1.0, 1.0, {self.x[j, name]: 1.0 for name in names}))
 
     def _send_back(self) -> None:
-        """The message from the last sub-module's device to the source."""
+        """The message from the last sub-module's device to the source, and results of others, without a latency."""
         source, last = self.problem.source, len(self._able) - 1
         for name in self._able[last]:
             if link := self.problem.link_of.get((name, source)):
@@ -160,6 +160,12 @@ class Programme:
                 self._spend(f"{name}->{source}", self.x[last, name], seconds)
             elif name != source:
                 self.upper[self.x[last, name]] = 0.0
+        for phase in self.problem.steps:
+            for result in phase.results:
+                for name in self._able[result.maker]:
+                    if link := self.problem.link_of.get((name, source)):
+                        seconds = phase.weight * result.bytes / link.bandwidth_bytes_per_s
+                        self._spend(f"{name}->{source}", self.x[result.maker, name], seconds)
 
     def _pair(self, i: int, k: int) -> None:
         """z: whether i is on a and k on b; the latency of a message along the chain is paid here."""

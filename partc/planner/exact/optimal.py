@@ -16,6 +16,7 @@ from partc.format.placement import Stages
 from partc.format.plan import Plan, feasible_plan, infeasible_plan
 from partc.planner.exact.drafted import seek_drafted
 from partc.planner.exact.intervals import seek_intervals
+from partc.planner.exact.results import has_results, seek_with_results
 from partc.planner.exact.returns.search import Returning, seek_returning
 from partc.planner.exact.solution import Best, Solution, bound_of, cost_of
 from partc.planner.exact.tables import Forced
@@ -68,6 +69,10 @@ def seek_best(
 
     `within`: work that several solves have in common.
     """
+    if has_results(problem):
+        return seek_with_results(
+            problem, lambda other: seek_best(other, forced=forced, effort=effort, within=within)
+        )
     if problem.drafted:
         seek = partial(_seek_weighed, forced=forced, effort=effort)
         return seek_drafted(problem, seek, effort, within, must_use_others=forced is not None)

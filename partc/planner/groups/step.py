@@ -31,9 +31,8 @@ from partc.planner.groups.collectives import (
 )
 from partc.planner.groups.lanes import Lanes
 from partc.planner.groups.timeline import timeline_of
-from partc.planner.groups.units import Transfer, Unit, transfers, units_of
+from partc.planner.groups.units import Transfer, Unit, results_back, transfers, units_of
 from partc.planner.model.problem import Block, Phase, Problem, Tiling
-from partc.planner.model.stages import SOURCE
 
 
 @dataclass(frozen=True)
@@ -220,6 +219,5 @@ def follow_shared(
     for number in range(len(units)):
         incoming = [transfer for transfer in between if transfer.reader == number]
         walk.compute(number, walk.enter(number, incoming))
-    back = Transfer(len(units) - 1, SOURCE, problem.source, ("return",), phase.return_bytes)
-    end = walk.deliver(back)
+    end = max(walk.deliver(transfer) for transfer in results_back(phase, units, problem.source))
     return SharedStep(timeline_of(phase, units, walk.lanes, end), walk.lanes)

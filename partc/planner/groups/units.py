@@ -12,7 +12,8 @@ from itertools import groupby
 
 from partc.format.plan import SharedStage, SharedStages
 from partc.planner.model.evaluate import ValueKey, value_key
-from partc.planner.model.problem import Edge
+from partc.planner.model.problem import Edge, Phase
+from partc.planner.model.stages import SOURCE
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def transfers(edges: Sequence[Edge], units: Sequence[Unit]) -> list[Transfer]:
 
     A device that alone made a value has it. O(edges · devices).
     """
-    place = [number for number, unit in enumerate(units) for _ in range(unit.first, unit.last + 1)]
+    place = _places(units)
     first: dict[tuple[ValueKey, str], int] = {}
     sizes: dict[ValueKey, float] = {}
     for number, edge in enumerate(edges):
@@ -76,3 +77,29 @@ def transfers(edges: Sequence[Edge], units: Sequence[Unit]) -> list[Transfer]:
         Transfer(maker, reader, device, tuple(key[1] for key in keys), sum(sizes[key] for key in keys))
         for (maker, reader, device), keys in found.items()
     ]
+
+
+def results_back(phase: Phase, units: Sequence[Unit], source: str) -> list[Transfer]:
+    """What each unit makes of the results, as it goes to the source; last what the last unit makes.
+
+    Those that the source is sent anyway, since a later unit of it reads them, are not among them.
+    """
+    place = _places(units)
+    there = {
+        (t.maker, value) for t in transfers(phase.edges, units) if t.device == source for value in t.values
+    }
+    found: dict[int, dict[str, float]] = {}
+    for result in phase.results:
+        maker = place[result.maker]
+        if (maker, result.value) not in there:
+            found.setdefault(maker, {})[result.value] = result.bytes
+    found.setdefault(len(units) - 1, {})["return"] = phase.return_bytes
+    return [
+        Transfer(maker, SOURCE, source, tuple(values), sum(values.values()))
+        for maker, values in sorted(found.items())
+    ]
+
+
+def _places(units: Sequence[Unit]) -> list[int]:
+    """The unit of every sub-module."""
+    return [number for number, unit in enumerate(units) for _ in range(unit.first, unit.last + 1)]

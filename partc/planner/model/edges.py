@@ -1,11 +1,14 @@
-"""The edges of a planning problem: the values that go from one sub-module of a model to another."""
+"""The values of a planning problem: what goes from one sub-module of a model to another, and home as a result."""
 
 from __future__ import annotations
 
-from partc.ir.graph import Module
+from partc.ir.graph import Input, Module
 from partc.ir.once import once_values
 from partc.ir.workload import Step
-from partc.planner.model.problem import Edge
+from partc.planner.model.problem import Edge, Result
+
+TOKEN_BYTES = 8
+"""Size of a token in messages."""
 
 
 def edges_of(module: Module, step: Step) -> tuple[Edge, ...]:
@@ -18,3 +21,22 @@ def edges_of(module: Module, step: Step) -> tuple[Edge, ...]:
         for value in values
         if value not in known
     )
+
+
+def results_of(module: Module, step: Step) -> tuple[float, tuple[Result, ...]]:
+    """Bytes of the results that the last sub-module makes in one step, and the results that others make.
+
+    A model that generates has the token alone. What every device could make is made by the source.
+    """
+    if module.info.has_states:
+        return TOKEN_BYTES * step.sizes["batch"], ()
+    submodules = module.submodules or ()
+    home = {node: submodule.index for submodule in submodules for node in submodule.nodes}
+    last, found = 0.0, []
+    for value in dict.fromkeys(module.graph.outputs):
+        maker = 0 if isinstance(value, Input) else home.get(value.producer) if value.producer else None
+        if maker == len(submodules) - 1:
+            last += value.bytes(step.sizes)
+        elif maker is not None:
+            found.append(Result(maker, value.name, value.bytes(step.sizes)))
+    return last, tuple(sorted(found, key=lambda result: result.maker))

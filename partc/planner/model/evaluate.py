@@ -9,7 +9,8 @@ strategies give a device one stage, some let it return and give it several. Per 
   it; messages do not slow each other.
 - A value goes once to each device that reads it: to its first stage that does. Later stages of that device
   keep it, and stages of the device that made it have it: neither needs a message.
-- The last stage sends one more message back to the source, unless it is on the source itself.
+- What a stage makes of the results goes to the source in one more message, unless it is there; the last stage always
+  sends one, unless it is on the source itself.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from partc.format.plan import DraftedToken, MemoryUse, Message, Predicted, Stage
 from partc.planner.model.drafted import SHARES, busiest_s, drafted_token_s
 from partc.planner.model.objectives import by_objective, seconds_of
 from partc.planner.model.problem import Edge, Link, Phase, Problem
-from partc.planner.model.stages import SOURCE, Ends, held, route
+from partc.planner.model.stages import SOURCE, Ends, held, places_of, route
 
 _ROUNDING = 1e-10
 """Busy times that differ by less, relatively, do so since searches add them up in another order."""
@@ -124,14 +125,26 @@ def follow_step(problem: Problem, phase: Phase, stages: Stages) -> Timeline:
         runs.append(StageRun(stage.device, stage.first, stage.last, start, finish))
         free[stage.device] = finish
         messages += incoming
-    end = runs[-1].finish_s
-    if stages[-1].device != problem.source:
-        link = problem.link_of[stages[-1].device, problem.source]
-        value: dict[ValueKey, float] = {(len(phase.time_s) - 1, "return", -1): phase.return_bytes}
-        back = _message(link, end, (len(stages) - 1, SOURCE), value)
-        messages.append(back)
-        end = back.arrive_s
+    back = [
+        _message(problem.link_of[runs[i].device, problem.source], runs[i].finish_s, (i, SOURCE), values)
+        for i, values in results_sent(phase, stages, problem.source).items()
+    ]
+    messages += back
+    end = max([runs[-1].finish_s, *_results_home(phase, stages, problem.source, runs, messages)])
     return Timeline(phase.name, phase.weight, end, tuple(runs), tuple(messages))
+
+
+def _results_home(
+    phase: Phase, stages: Stages, source: str, runs: Sequence[StageRun], messages: Iterable[Message]
+) -> Iterator[float]:
+    """When each result is on the source, which may make it or be sent it."""
+    place = places_of(stages)
+    results = {(place[result.maker], result.value) for result in phase.results}
+    yield from (runs[maker].finish_s for maker, _ in results if runs[maker].device == source)
+    for message in messages:
+        sent = {(message.from_stage, value) for value in message.values}
+        if message.receiver == source and (message.to_stage == SOURCE or not results.isdisjoint(sent)):
+            yield message.arrive_s
 
 
 ValueKey = tuple[int, str, int]
@@ -144,6 +157,25 @@ def traffic_between(edges: Sequence[Edge], stages: Stages) -> dict[Ends, dict[Va
     sizes = {key: edge.bytes for key, edge in zip(keys, edges, strict=True)}
     uses = ((key, edge.sender, edge.receiver) for key, edge in zip(keys, edges, strict=True))
     return {ends: {key: sizes[key] for key in values} for ends, values in route(stages, uses).items()}
+
+
+def results_sent(phase: Phase, stages: Stages, source: str) -> dict[int, dict[ValueKey, float]]:
+    """Stage → the results that it sends back to the source, with their bytes, in the order of the stages.
+
+    Those that the source is sent anyway, since a later stage of it reads them, are not among them.
+    """
+    found: dict[int, dict[ValueKey, float]] = {}
+    if phase.results:
+        place, traffic = places_of(stages), traffic_between(phase.edges, stages)
+        there = {key for (_, to), keys in traffic.items() if stages[to].device == source for key in keys}
+        for result in sorted(phase.results, key=lambda result: result.maker):
+            key = result.maker, result.value, -1
+            if stages[place[result.maker]].device != source and key not in there:
+                found.setdefault(place[result.maker], {})[key] = result.bytes
+    if stages[-1].device != source:
+        last: ValueKey = (len(phase.time_s) - 1, "return", -1)
+        found.setdefault(len(stages) - 1, {})[last] = phase.return_bytes
+    return found
 
 
 def value_key(edge: Edge, number: int) -> ValueKey:
@@ -224,8 +256,8 @@ def _missing(problem: Problem, stages: Stages) -> list[str]:
     ]
     used = {ends for phase in problem.steps for ends in traffic_between(phase.edges, stages)}
     pairs = [(stages[a].device, stages[b].device) for a, b in sorted(used)]
-    if stages[-1].device != problem.source:
-        pairs.append((stages[-1].device, problem.source))
+    back = {i for phase in problem.steps for i in results_sent(phase, stages, problem.source)}
+    pairs += [(stages[i].device, problem.source) for i in sorted(back)]
     absent = dict.fromkeys(pair for pair in pairs if pair not in problem.link_of)
     return missing + [f"there is no link from {a} to {b}" for a, b in absent]
 

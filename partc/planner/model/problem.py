@@ -115,6 +115,16 @@ class Edge:
 
 
 @dataclass(frozen=True)
+class Result:
+    """A result of a step that a sub-module before the last one makes, and the source is to have."""
+
+    maker: int
+    value: str
+    """The name under which edges carry it, where later sub-modules read it too."""
+    bytes: float
+
+
+@dataclass(frozen=True)
 class Link:
     """One direction between two devices."""
 
@@ -139,9 +149,11 @@ class Phase:
     """Times of every sub-module: device name -> seconds."""
     edges: tuple[Edge, ...]
     return_bytes: float = 0
-    """Size of the message from the last device back to the source."""
+    """Size of the results of the last sub-module, which go back to the source."""
     tilings: tuple[Tiling | None, ...] = ()
     """Those of the blocks of all sub-modules; empty where there is no block."""
+    results: tuple[Result, ...] = ()
+    """Results that sub-modules before the last one make."""
 
 
 @dataclass(frozen=True)
@@ -168,8 +180,9 @@ class Problem:
     """Each direction on its own; a pair that is not listed cannot exchange."""
     edges: tuple[Edge, ...] = ()
     return_bytes: float = 0
+    results: tuple[Result, ...] = ()
     phases: tuple[Phase, ...] = ()
-    """Phases replace times, edges and return_bytes where they are given."""
+    """Phases replace times, edges, return_bytes and results where they are given."""
     batch: int = 1
     """Sequences in a step: so many tokens a step makes. Times and bytes are those of the whole batch."""
     returns: int | None = None
@@ -187,7 +200,7 @@ class Problem:
         times = tuple(submodule.time_s for submodule in self.submodules)
         tilings = tuple(submodule.tiling for submodule in self.submodules)
         blocks = tilings if any(tilings) else ()
-        return (Phase("step", 1.0, times, self.edges, self.return_bytes, blocks),)
+        return (Phase("step", 1.0, times, self.edges, self.return_bytes, blocks, self.results),)
 
     @cached_property
     def decode(self) -> int | None:

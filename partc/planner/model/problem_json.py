@@ -4,16 +4,17 @@ It is a contract with users (`partc plan --problem FILE`) and with plan.json; ab
 without a limit.
 
 ```
-{"objective": "latency", "source": "A", "return_bytes": 8,
+{"objective": "latency", "source": "A", "return_bytes": 8, "results": [{"from", "value", "bytes"}],
  "devices":    [{"name", "memory_bytes", "overhead_bytes", "storage_bytes"}],
  "submodules": [{"memory_bytes", "time_s": {device: seconds}, "peak_bytes", "shared": {"name", "bytes"}, "disk_bytes"}],
  "edges":      [{"from", "to", "bytes", "value"}],
  "links":      [{"from", "to", "bandwidth_bytes_per_s", "latency_s"}],
- "phases":     [{"name", "weight", "submodules": [{"time_s"}], "edges", "return_bytes"}]}
+ "phases":     [{"name", "weight", "submodules": [{"time_s"}], "edges", "return_bytes", "results"}]}
 ```
 
 A sub-module that several devices may share has a `"block"` too (`partc.planner.model.block_json`).
-With `phases`, the times, edges and return_bytes stand in the phases alone. An optional `"batch": 8` at the top
+`return_bytes` are those of the last sub-module's results; `results`, which may be absent, those that others make.
+With `phases`, the times, edges, return_bytes and results stand in the phases alone. An optional `"batch": 8` at the top
 says that a step makes a token of each of eight sequences; it changes what is said of a plan, never the plan. An
 optional `"returns": 0` says how often a plan may return to a device that it has left; absent: any number of times.
 `"drafts": {"share": 0.3, "step_tokens": [[2, 1.06], [8, 1.5]]}` says that steps of one token may take guesses, which
@@ -30,7 +31,7 @@ from partc.format.json_text import parse_json
 from partc.format.plan import OBJECTIVES
 from partc.planner.model.block_json import block_json, read_block, read_tiling, tiling_json
 from partc.planner.model.drafts_json import drafts_json, read_drafts
-from partc.planner.model.problem import Device, Edge, Link, Phase, Problem, Shared, Submodule
+from partc.planner.model.problem import Device, Edge, Link, Phase, Problem, Result, Shared, Submodule
 
 _LEAST = 1e-30
 """No number of a problem is smaller unless it is zero, and `Section` refuses the very large: products and ratios of
@@ -55,7 +56,7 @@ def read_problem(data: object, file: str = "problem") -> Problem:
     """
     top = Section(data, file)
     phased = "phases" in top
-    single = () if phased else ("edges", "return_bytes")
+    single = () if phased else ("edges", "return_bytes", "results")
     top.allow(
         (
             "objective",
@@ -84,6 +85,7 @@ def read_problem(data: object, file: str = "problem") -> Problem:
         links=_links(top, names),
         edges=_edges(top, len(submodules)),
         return_bytes=_number(top, "return_bytes", 0),
+        results=_results(top, len(submodules)),
         phases=_phases(top, names, submodules),
         batch=top.whole("batch", 1),
         returns=top.whole("returns", 0, 0) if "returns" in top else None,
@@ -112,6 +114,7 @@ def problem_json(problem: Problem) -> dict[str, object]:
         **result,
         "edges": [_edge_json(edge) for edge in problem.edges],
         "return_bytes": problem.return_bytes,
+        **_results_json(problem.results),
     }
 
 
@@ -217,6 +220,18 @@ def _edges(section: Section, count: int) -> tuple[Edge, ...]:
     return tuple(edges)
 
 
+def _results(section: Section, count: int) -> tuple[Result, ...]:
+    found = []
+    for item in section.sections("results"):
+        item.allow(("from", "value", "bytes"))
+        result = Result(_index(item, "from", count), item.text("value"), _number(item, "bytes"))
+        if result.maker == count - 1:
+            hint = "add its bytes to return_bytes"
+            raise item.error("the results of the last sub-module are in return_bytes", "from", hint=hint)
+        found.append(result)
+    return tuple(found)
+
+
 def _index(section: Section, key: str, count: int) -> int:
     value = section.require(key, f'"{key}": 0')
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < count:
@@ -243,7 +258,7 @@ def _links(top: Section, names: list[str]) -> tuple[Link, ...]:
 def _phases(top: Section, names: list[str], submodules: Sequence[Submodule]) -> tuple[Phase, ...]:
     phases, count = [], len(submodules)
     for section in top.sections("phases"):
-        section.allow(("name", "weight", "submodules", "edges", "return_bytes"))
+        section.allow(("name", "weight", "submodules", "edges", "return_bytes", "results"))
         parts = section.sections("submodules")
         if len(parts) != count:
             raise section.error(f"expected {count} sub-modules, found {len(parts)}", "submodules")
@@ -263,6 +278,7 @@ def _phases(top: Section, names: list[str], submodules: Sequence[Submodule]) -> 
                 edges,
                 _number(section, "return_bytes", 0),
                 tilings if any(tilings) else (),
+                _results(section, count),
             )
         )
     if "phases" in top and not any(phase.weight > 0 for phase in phases):
@@ -301,6 +317,11 @@ def _edge_json(edge: Edge) -> dict[str, object]:
     return {"from": edge.sender, "to": edge.receiver, "bytes": edge.bytes, **value}
 
 
+def _results_json(results: Iterable[Result]) -> dict[str, object]:
+    listed = [{"from": each.maker, "value": each.value, "bytes": each.bytes} for each in results]
+    return {"results": listed} if listed else {}
+
+
 def _link_json(link: Link) -> dict[str, object]:
     figures = {"bandwidth_bytes_per_s": link.bandwidth_bytes_per_s, "latency_s": link.latency_s}
     return {"from": link.sender, "to": link.receiver, **figures}
@@ -313,6 +334,7 @@ def _phase_json(phase: Phase) -> dict[str, object]:
         "submodules": _parts_json(phase),
         "edges": [_edge_json(edge) for edge in phase.edges],
         "return_bytes": phase.return_bytes,
+        **_results_json(phase.results),
     }
 
 

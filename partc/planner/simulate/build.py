@@ -85,7 +85,7 @@ def build_workflow(build: Build, case: Case) -> Workflow:
     """The programs of a build at the costs of its plan.
 
     A `run` takes as long as the sub-modules that it covers. Values have the sizes of the problem's edges; what no edge
-    carries is a result, and the results share the problem's return_bytes by their largest sizes.
+    carries is a result, and the results share those of the problem by their largest sizes.
 
     Raises:
         BundleError: the programs are not those of the plan.
@@ -113,6 +113,7 @@ def _script(build: Build, case: Case, phase: Phase) -> Script:
     programs = {device: role.programs[name] for device, role in build.roles.items()}
     runs = {device: _runs(role, name, phase, case.stages) for device, role in build.roles.items()}
     sizes = {edge.value: edge.bytes for edge in phase.edges if edge.value is not None}
+    sizes |= {result.value: result.bytes for result in phase.results}
     return Script(phase.name, programs, runs, {**_results(build, name, sizes, phase.return_bytes), **sizes})
 
 
@@ -137,7 +138,7 @@ def _covered(role: Role, name: str) -> list[range]:
 
 
 def _results(build: Build, name: str, sizes: Mapping[str, float], return_bytes: float) -> dict[str, float]:
-    """Sizes of the values that programs send and no edge carries: together the return_bytes."""
+    """Sizes of the values that programs send and that neither edges nor results name: together the return_bytes."""
     largest: dict[str, int] = {}
     for role in build.roles.values():
         sent = (value for item in role.programs[name] for message in item.sends for value in message.values)

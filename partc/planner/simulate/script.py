@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from partc.format.placement import Stages
 from partc.format.program import Program, Run
-from partc.planner.model.evaluate import ValueKey, traffic_between
+from partc.planner.model.evaluate import ValueKey, results_sent, traffic_between
 from partc.planner.model.problem import Link, Phase, Problem
 from partc.planner.model.stages import SOURCE, Step, part_name, programs_of
 from partc.planner.simulate.result import Limit
@@ -98,17 +98,18 @@ def _script(problem: Problem, phase: Phase, stages: Stages) -> Script:
     """The programs of one phase; the values of a stage's call have no part in what it costs."""
     traffic = traffic_between(phase.edges, stages)
     back: ValueKey = (len(phase.time_s) - 1, "return", -1)
-    sizes = {key: size for values in traffic.values() for key, size in values.items()}
-    names = _unique_names([*sizes, back])
+    sent = results_sent(phase, stages, problem.source)
+    every = [*traffic.values(), *sent.values()]
+    sizes = {key: size for values in every for key, size in values.items()} | {back: phase.return_bytes}
+    names = _unique_names([*sizes])
     messages = {ends: tuple(names[key] for key in values) for ends, values in traffic.items()}
-    if stages[-1].device != problem.source:
-        messages[len(stages) - 1, SOURCE] = (names[back],)
+    messages |= {(i, SOURCE): tuple(names[key] for key in values) for i, values in sent.items()}
     runs = [[Run(part_name(place), (), ())] for place in range(len(stages))]
     return Script(
         phase=phase.name,
         programs=programs_of(stages, Step(runs, messages, (names[back],))),
         runs=stage_runs(phase, stages),
-        bytes_of={**{names[key]: size for key, size in sizes.items()}, names[back]: phase.return_bytes},
+        bytes_of={names[key]: size for key, size in sizes.items()},
     )
 
 

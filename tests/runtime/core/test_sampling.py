@@ -49,6 +49,14 @@ def test_top_k_of_one_is_greedy(logits: np.ndarray[tuple[int, ...], np.dtype[np.
     )
 
 
+@given(ROWS, st.integers(0, 1000), st.sampled_from([5e-324, 1e-308, 1e-300]))
+def test_at_next_to_no_temperature_it_is_the_likeliest(
+    logits: np.ndarray[tuple[int, ...], np.dtype[np.float32]], seed: int, temperature: float
+) -> None:
+    found = sample(logits, Sampling(temperature=temperature, seed=seed), range(len(logits)))
+    assert np.array_equal(np.take_along_axis(logits, found[:, None], 1)[:, 0], logits.max(axis=1))
+
+
 ANY = st.floats(width=32) | st.sampled_from(
     [0.0, -0.0, 1.0, float("inf"), -float("inf"), float("nan"), 1e-45]
 )

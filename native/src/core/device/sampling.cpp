@@ -130,13 +130,12 @@ std::int64_t pick(Row logits, const messages::Sampling& sampling, std::uint64_t 
   const bool are_few = sampling.top_k != 0 && sampling.top_k < logits.size() / 16;
   Order order = are_few ? most_likely(logits, sampling.top_k) : by_likelihood(logits);
   if (sampling.top_k != 0 && sampling.top_k < order.size()) order.resize(sampling.top_k);
-  const auto scaled = [&](std::uint32_t at) { return static_cast<double>(logits[at]) / sampling.temperature; };
-  const double top = scaled(order.front());
+  const double top = logits[order.front()];
   std::vector<double> sums;
   sums.reserve(order.size());
   double sum = 0.0;
   for (const std::uint32_t at : order) {
-    sum += std::exp(scaled(at) - top);
+    sum += std::exp((static_cast<double>(logits[at]) - top) / sampling.temperature);
     sums.push_back(sum);
   }
   if (sampling.top_p < 1.0) {

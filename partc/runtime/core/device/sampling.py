@@ -111,11 +111,12 @@ def by_likelihood(logits: npt.NDArray[np.float32]) -> npt.NDArray[np.int64]:
 
 def _draw(logits: npt.NDArray[np.float32], sampling: Sampling, row: int, position: int) -> int:
     """The first kept token of a row whose running sum passes a draw; O(vocabulary)."""
-    scaled = logits.astype(np.float64) / sampling.temperature
     order = by_likelihood(logits)
     if sampling.top_k:
         order = order[: sampling.top_k]
-    weights = np.exp(scaled[order] - scaled[order[0]])
+    ordered = logits[order].astype(np.float64)
+    with np.errstate(over="ignore"):  # at next to no temperature all but the likeliest are infinitely far below it
+        weights = np.exp((ordered - ordered[0]) / sampling.temperature)
     sums = np.cumsum(weights)
     kept = int(np.searchsorted(sums, sampling.top_p * sums[-1])) + 1 if sampling.top_p < 1.0 else len(sums)
     sums = sums[: min(kept, len(sums))]
