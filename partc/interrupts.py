@@ -22,6 +22,7 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType
     from typing import NoReturn
 
@@ -34,6 +35,8 @@ _waited: list[float] = []
 """How long an import has been waited for, piece by piece."""
 _running: list[bool] = []
 """Whether the command has begun."""
+_last_acts: list[Callable[[], None]] = []
+"""What is done however the process ends."""
 
 
 def arm() -> None:
@@ -55,6 +58,11 @@ def finish() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0)
     for number in (signal.SIGALRM, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+
+
+def at_the_end(act: Callable[[], None]) -> None:
+    """Do this however the process ends, an end in the middle of an import among them: something short, done once."""
+    _last_acts.append(act)
 
 
 def exit_code() -> int | None:
@@ -119,6 +127,8 @@ def _end_at_once() -> NoReturn:
 
 
 def _end(code: int) -> NoReturn:
+    while _last_acts:
+        _last_acts.pop()()
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -16,7 +16,11 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
+from partc.interrupts import at_the_end
+
 _PREFIX = "partc-scratch-"
+_own: dict[Path, int] = {}
+"""Folder of this process → its lock."""
 
 
 @contextmanager
@@ -29,30 +33,31 @@ def scratch_folder(kind: str) -> Iterator[Path]:
     Raises:
         OSError: there is no room for it, or no right.
     """
-    folder, lock = _make(kind)
+    folder = _make(kind)
     try:
         yield folder
     finally:
-        _remove(folder, lock)
+        _remove_own(folder)
 
 
 def scratch_for_life(kind: str) -> Path:
     """A new folder, removed when this process ends; raises as `scratch_folder`."""
-    folder, lock = _make(kind)
-    owner = os.getpid()
+    folder, owner = _make(kind), os.getpid()
     atexit.register(
-        lambda: _remove(folder, lock) if os.getpid() == owner else None
+        lambda: _remove_own(folder) if os.getpid() == owner else None
     )  # not in forks of this process
     return folder
 
 
-def _make(kind: str) -> tuple[Path, int]:
+def _make(kind: str) -> Path:
     _remove_leftovers()
+    _remove_at_the_end()
     while True:
         folder = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-"))
         lock = _lock(folder)
         if lock is not None:
-            return folder, lock
+            _own[folder] = lock
+            return folder
         # Another process took it for a leftover before it was locked.
 
 
@@ -63,6 +68,23 @@ def _remove_leftovers() -> None:
         lock = _lock(folder)
         if lock is not None:
             _remove(folder, lock)
+
+
+@cache
+def _remove_at_the_end() -> None:
+    """Remove the folders of this process if it is ended where blocks and exit functions are left out."""
+    owner = os.getpid()
+
+    def act() -> None:
+        for folder in list(_own) if os.getpid() == owner else ():
+            _remove_own(folder)
+
+    at_the_end(act)
+
+
+def _remove_own(folder: Path) -> None:
+    if (lock := _own.pop(folder, None)) is not None:
+        _remove(folder, lock)
 
 
 def _lock(folder: Path) -> int | None:

@@ -17,7 +17,7 @@ from partc.api.generations import Answer, Generation, Piece, Stream
 from partc.errors import RunError
 from partc.format.message_parts import Sampling
 from partc.runtime.client.launch import LocalSettings, launch_local
-from partc.runtime.client.prompts import Prompts, default_tokens, token_ids
+from partc.runtime.client.prompts import Prompts, token_ids
 from partc.runtime.client.query import Query
 from partc.runtime.client.reach import reach_ring
 from partc.runtime.client.stop_search import StopSearch
@@ -164,7 +164,7 @@ class Ring:
 
         Args:
             prompt: text or token ids; a list of them is answered with a list, all in flight together.
-            max_new_tokens: tokens of an answer at most; None: 64, fewer where `max_sequence` is short.
+            max_new_tokens: tokens of an answer at most; None: 64, fewer where there is no room for them.
             options: see `Options`.
 
         Raises:
@@ -283,7 +283,7 @@ class Ring:
         answer = Answer(first, stream, StopSearch(texts), on_piece)
         query = Query(
             ids,
-            max_new_tokens or default_tokens(role.model.max_sequence),
+            max_new_tokens,
             Sampling(**{key: options[key] for key in _SAMPLING if key in options}),  # type: ignore[literal-required]
             [each for each in stops if isinstance(each, int)],
             options.get("ignore_eos", False),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -113,7 +114,7 @@ def prompt_texts(prompts: Sequence[Prompts]) -> list[str]:
 def _ids(text: str, vocab_size: int | None) -> list[int]:
     where = f"--token-ids {shlex.quote(text)}"
     try:
-        ids = [int(word) for word in text.replace(",", " ").split()]
+        ids = [_token(word) for part in text.split(",") for word in part.split() or [""]]
     except ValueError:
         ids = []
     if not ids:
@@ -125,6 +126,13 @@ def _ids(text: str, vocab_size: int | None) -> list[int]:
                 f"{token} is no token of this model", where=where, hint=f"give numbers from 0 to {limit - 1}"
             )
     return ids
+
+
+def _token(word: str) -> int:
+    """A token id in plain digits; Python also takes `1_0` and digits of other scripts."""
+    if not re.fullmatch(r"-?[0-9]+", word):
+        raise ValueError(word)
+    return int(word)
 
 
 def read_tensors(file: Path) -> Mapping[str, Array]:

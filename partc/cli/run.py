@@ -94,7 +94,7 @@ if TYPE_CHECKING:
     "--tokens",
     type=click.IntRange(1),
     metavar="N",
-    help="New tokens for each prompt, at most.  [default: 64, fewer where max_sequence is short]",
+    help="New tokens for each prompt, at most.  [default: 64, fewer where there is no room for them]",
 )
 @click.option(
     "--temperature", metavar="T", default=0.0, show_default=True, help="0 takes the most likely token."
@@ -172,12 +172,14 @@ def run_command(build: Path, **given: Any) -> None:
         from partc.api.places import check_file
         from partc.cli.balance import balanced
         from partc.cli.cannot import note_missing
+        from partc.cli.requests import check_tokens
         from partc.cli.results import print_tokens, write_outputs
 
         role = load_build(build)
         model = role.model
         requests, shown = _requests(options, role, build)
-        count = _new_tokens(model, options.tokens)
+        if options.tokens and model.generates:
+            check_tokens(options.tokens, model.max_sequence)
         if options.output is not None:
             check_file(options.output, "--output")
         one = len(requests) == 1 and not options.batch
@@ -186,7 +188,7 @@ def run_command(build: Path, **given: Any) -> None:
         started = datetime.now(UTC)
         with reach() as client, balanced(client, build) if options.balance else nullcontext():
             note_missing(client, build, _wanted(role, len(requests), options))
-            results = _generate(client, requests, count, options, listen)
+            results = _generate(client, requests, options, listen)
     if options.output is not None:
         write_outputs(options.output, results)
     _show(results, model, shown, live, options.as_json, options.timing)
@@ -221,18 +223,6 @@ def _wanted(role: Role, requests: int, options: RunOptions) -> list[Name]:
     if options.asks_to_balance:
         found.append("balancing")
     return found
-
-
-def _new_tokens(model: Model, asked: int | None) -> int:
-    """Tokens to generate after each prompt; 0 for a model that does not generate."""
-    from partc.cli.requests import check_tokens
-    from partc.runtime.client.prompts import default_tokens
-
-    if not model.generates:
-        return 0
-    count = asked or default_tokens(model.max_sequence)
-    check_tokens(count, model.max_sequence)
-    return count
 
 
 @contextmanager
@@ -270,7 +260,6 @@ def _client(build: Path, ring: LocalRing, *, insecure: bool) -> Iterator[Client]
 def _generate(
     client: Client,
     asked: Sequence[Asked],
-    tokens: int,
     options: RunOptions,
     listen: Callable[[Tokens], None] | None,
 ) -> list[Result]:
@@ -279,7 +268,7 @@ def _generate(
         client.submit(
             prompts,
             inputs=tensors,
-            max_new_tokens=tokens,
+            max_new_tokens=options.tokens,
             sampling=options.sampling,
             drafts=options.drafts,
             on_token=listen,

@@ -6,6 +6,7 @@ app        routes; requests are admitted, answered, streamed, cancelled
 ├── browsers   origins of web pages, preflights, the page's token
 ├── bodies     JSON bodies → what is asked for; what is not there is refused in words
 ├── fields     fields of other servers and of OpenAI that are not there, and their neutral values
+├── prompts    tokens of prompts: what a model takes, room for an answer
 ├── template   chat messages → the text of a prompt
 ├── renderers  the processes that render chat templates, in two lanes
 ├── render     one of these processes

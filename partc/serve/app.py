@@ -19,7 +19,6 @@ from starlette.routing import Route
 
 from partc.errors import PartcError
 from partc.format.role import Role
-from partc.format.tasks import SOURCE
 from partc.runtime.client.text import Tokenizer
 from partc.serve.access import IGNORED, App, Limits, Receive, Send, error_response, read_bytes
 from partc.serve.bodies import (
@@ -41,6 +40,7 @@ from partc.serve.live import Live
 from partc.serve.metrics import CONTENT_TYPE, Metrics
 from partc.serve.moves import Moves
 from partc.serve.pooling import Pooling
+from partc.serve.prompts import check_text, room_behind
 from partc.serve.replies import Json, Shape, event, model_json
 from partc.serve.request_log import OUTCOME
 from partc.serve.ring import State
@@ -194,7 +194,7 @@ class Endpoint:
             raise unsupported("dimensions", "this server gives vectors as the model has them; leave it out")
         prompts = await self._token_ids(body.input, "input")
         for prompt in prompts:
-            self._check_input(prompt)
+            check_text(self.role, prompt, "input")
         at_once = min(len(prompts), self.rings.most)
         self._admit(at_once)
         embedding = Embedding(prompts, self.rings, self.pooling, at_once, self.metrics)
@@ -210,12 +210,6 @@ class Endpoint:
         read = read_body(data, kind, ignores_unknown=self.ignores_unknown)
         request.scope[IGNORED] = read.ignored
         return read.body
-
-    def _check_input(self, prompt: Sequence[int]) -> None:
-        self._check_prompt(prompt, "input")
-        if len(prompt) > (longest := self.role.model.max_sequence):
-            message = f"a text has {len(prompt)} tokens, at most {longest} are taken"
-            raise ApiError(message, param="input", code="context_length_exceeded")
 
     async def _token_ids(self, given: Texts, param: str) -> Sequence[Sequence[int]]:
         """The token ids of a field that has texts or token ids."""
@@ -237,13 +231,12 @@ class Endpoint:
     ) -> Any:
         """The answer to checked prompts: whole, or a stream."""
         self._admit(len(prompts) * body.choices)
+        param = "messages" if is_chat else "prompt"
         asked = Asked(
             shape=Shape.fresh(is_chat, self.name, int(time.time()), self.role.plan_id[:12]),
             prompts=prompts,
             choices=body.choices,
-            new_tokens=[
-                self._room(prompt, most_tokens, "messages" if is_chat else "prompt") for prompt in prompts
-            ],
+            new_tokens=[room_behind(self.role, prompt, most_tokens, param) for prompt in prompts],
             sampling=body.sampling(self.temperature),
             stops=body.stops,
             ends=self._ends(is_chat),
@@ -294,38 +287,13 @@ class Endpoint:
         most = self.rings.most + self.limits.most_waiting
         if answers > most:
             self.metrics.requests["refused"] += 1
-            raise ApiError(f"{answers} answers are asked for, and this server takes {most} at a time (--queue)")
+            raise ApiError(
+                f"{answers} answers are asked for, and this server takes {most} at a time (--queue)"
+            )
         if self.metrics.in_flight + answers > most:
             self.metrics.requests["refused"] += 1
             message = f"{self.metrics.in_flight} answers are under way or wait, at most {most} may (--queue)"
             raise ApiError(message, status=429, kind="rate_limit_error", code="queue_full")
-
-    def _room(self, prompt: Sequence[int], most_tokens: int | None, param: str) -> int:
-        """New tokens at most; a prompt that leaves no room is refused, one that leaves less than asked is not.
-
-        `param`: the field of the prompt.
-        """
-        longest = self.role.model.max_sequence
-        self._check_prompt(prompt, param)
-        most = self.role.dims.get(SOURCE)
-        if most is not None and len(prompt) > most:
-            message = f"the prompt has {len(prompt)} tokens, at most {most} can be read"
-            raise ApiError(message, param=param, code="context_length_exceeded")
-        room = longest - len(self.role.model.before_answer(prompt))
-        if room < 1:
-            message = (
-                f"the prompt has {len(prompt)} tokens; prompt and answer have at most {longest} together"
-            )
-            raise ApiError(message, param=param, code="context_length_exceeded")
-        return room if most_tokens is None else min(room, most_tokens)
-
-    def _check_prompt(self, prompt: Sequence[int], param: str) -> None:
-        """Refuse a prompt that no model takes, or not this one."""
-        if not prompt:
-            raise ApiError("the prompt is empty", param=param)
-        vocabulary = self.role.model.vocab_size
-        if min(prompt) < 0 or (vocabulary is not None and max(prompt) >= vocabulary):
-            raise ApiError(f"a token is none of the model's, 0 to {(vocabulary or 0) - 1}", param=param)
 
     def _ends(self, is_chat: bool) -> frozenset[int]:
         """The model's end tokens; in a conversation also those with which its template ends a turn."""

@@ -45,4 +45,5 @@ class Job:
         """The reason for its end, `stop` or `length`, once its last token has come; before that empty."""
         if self.tokens and self.tokens[-1] in self.query.stop:
             return "stop"
-        return "length" if len(self.tokens) >= self.query.max_new_tokens > 0 else ""
+        most = self.query.max_new_tokens
+        return "length" if most and len(self.tokens) >= most else ""

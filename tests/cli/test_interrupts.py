@@ -187,6 +187,31 @@ def test_a_long_import_is_not_waited_for(times: int, tmp_path: Path) -> None:
     assert time.monotonic() - began < 20
 
 
+_SCRATCH = f"""{_START}
+from partc.scratch import scratch_folder, scratch_for_life
+interrupts.begin()
+scratch_for_life("life")
+with scratch_folder("block"):
+    import slow
+"""
+
+
+def test_an_end_in_a_long_import_leaves_no_scratch_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "slow.py").write_text(_SLOW.format(steps=3000))
+    there = tmp_path / "temporary"
+    there.mkdir()
+    monkeypatch.setenv("TMPDIR", str(there))
+    process = _start(_SCRATCH, tmp_path)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    assert len(list(there.iterdir())) == 2
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+    assert (process.returncode, list(there.iterdir())) == (130, [])
+
+
 _DESTRUCTOR = f"""{_START}
 import time
 interrupts.begin()

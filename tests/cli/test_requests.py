@@ -19,6 +19,7 @@ from partc.cli.requests import (
     read_prompts,
 )
 from partc.errors import RunError, UserError
+from partc.format.build import Model
 from partc.format.role import Role
 from partc.runtime.client.prompts import default_tokens
 
@@ -48,7 +49,7 @@ def test_a_missing_file() -> None:
         read_prompts(["@nowhere.txt"], [], batch=False)
 
 
-@pytest.mark.parametrize("text", ["1,x", "1.5", "one", "", " , "])
+@pytest.mark.parametrize("text", ["1,x", "1.5", "one", "", " , ", "1,,2", "1,2,", "1_0", "٣"])
 def test_what_is_no_list_of_ids(text: str) -> None:
     with pytest.raises(RunError, match="not a list of token ids"):
         read_prompts([], [text], batch=False)
@@ -95,9 +96,13 @@ def test_what_a_model_does_not_take(given: str, has_prompts: bool, has_tensors: 
     assert caught.value.hint == hint
 
 
-@pytest.mark.parametrize(("max_sequence", "tokens"), [(512, 64), (128, 64), (16, 8), (1, 1)])
-def test_the_default_leaves_room_for_the_prompt(max_sequence: int, tokens: int) -> None:
-    assert default_tokens(max_sequence) == tokens
+@pytest.mark.parametrize(
+    ("max_sequence", "prompt", "tokens"),
+    [(512, 1, 64), (128, 64, 64), (16, 3, 8), (1, 1, 1), (64, 33, 31), (1024, 961, 63), (64, 64, 1)],
+)
+def test_the_default_leaves_room_for_the_prompt(max_sequence: int, prompt: int, tokens: int) -> None:
+    model = Model("a", "text-generation", "float32", max_sequence, 1, 1, 8, (), None, None, None)
+    assert default_tokens(model, [[1] * prompt, [1]]) == tokens
 
 
 def _with_pictures(placeholder: int | None = 9) -> Role:

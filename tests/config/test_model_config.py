@@ -96,6 +96,8 @@ def test_default_workload_fits_a_short_sequence(folder: Path) -> None:
         ('model: {onnx: "a\\0b"}\n', "no such file"),
         ("model: {onnx: net.onnx}\ntask: text-generation\n", "belong together"),
         ("model: ./storyteller\ntask: graph\n", "belong together"),
+        ("model: {onnx: net.onnx}\ndtype: float16\n", "dtype: an ONNX graph has types of its own"),
+        ("model: {onnx: net.onnx}\nsamples: 4\n", "an ONNX graph has sizes"),
         ("model: {seed: 3}\n", "the key `config` is missing"),
         ("model: {config: {hidden_size: 3}}\n", "the key `model_type` is missing"),
         ("model: ./storyteller\ntask: text-generatoin\n", "did you mean `text-generation`"),

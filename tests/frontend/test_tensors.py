@@ -82,3 +82,20 @@ def test_the_graph_takes_the_tensor_and_a_batch() -> None:
     assert module.info.dims == {"batch": 2}
     assert module.info.max_sequence == 1
     assert [value.dtype for value in module.graph.outputs] == ["bf16", "bf16"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "message"),
+    [
+        ("bert", {"image_size": (4, 4)}, "`image_size` means nothing to this model: its input is input_ids"),
+        ("bert", {"samples": 800}, "`samples` means nothing"),
+        ("vit", {"samples": 800}, "`samples` means nothing to this model: its input is pixel_values"),
+    ],
+)
+def test_sizes_that_an_input_does_not_have(kind: str, sizes: dict[str, Any], message: str) -> None:
+    from partc.frontend.load import load_model
+
+    config = {"model_type": kind, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    model = ModelConfig(RandomModel(config, 0), "feature-extraction", **sizes)
+    with pytest.raises(ModelError, match=message):
+        load_model(model)

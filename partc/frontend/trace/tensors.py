@@ -60,9 +60,17 @@ def tensor_input(
     """The tensor that models of this class take; None where they read token ids.
 
     Raises:
-        ModelError: another kind of input, or a size that neither model.yaml nor the config says.
+        ModelError: another kind of input, a size that neither model.yaml nor the config says, or one in model.yaml that
+            inputs of this kind do not have.
     """
     name = network.main_input_name
+    for key in ("image_size", "samples"):
+        if getattr(given, key) is not None and key not in _SIZES.get(name, ()):
+            raise ModelError(
+                f"`{key}` means nothing to this model: its input is {name}",
+                where=f"model_type {config.model_type}",
+                hint=f"remove `{key}` from model.yaml",
+            )
     if name == TOKENS:
         return None
     if name not in _SHAPES:
@@ -132,6 +140,8 @@ _SHAPES: dict[str, Callable[[PretrainedConfig, TensorSizes], tuple[int, ...]]] =
     "input_values": _wave,
     "input_features": features_shape,
 }
+_SIZES = {"pixel_values": ("image_size",), "input_values": ("samples",)}
+"""Main input → the sizes of model.yaml that it may have."""
 
 
 def _first(config: PretrainedConfig, names: Sequence[str]) -> int | None:

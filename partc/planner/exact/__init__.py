@@ -4,6 +4,7 @@
 | --- | --- |
 | `optimal.py` | the strategy `optimal`: one interval per device, and plans that return |
 | `drafted.py` | the best plan where some tokens are guessed |
+| `results.py` | the best plan where sub-modules before the last one make results |
 | `returns/` | plans that may return to a device |
 | `intervals.py` | the best plan with one interval per device: which search is tried, and which stands behind it |
 | `tables.py` | the problem as arrays; devices that are alike as one type |

@@ -153,7 +153,7 @@ class Client(Connection):
         super().close()
 
     def generate(
-        self, prompts: Prompts, max_new_tokens: int, sampling: Sampling = GREEDY, **options: Any
+        self, prompts: Prompts, max_new_tokens: int | None = None, sampling: Sampling = GREEDY, **options: Any
     ) -> Result:
         """Generate and wait; see `submit` for the options."""
         return self.submit(prompts, max_new_tokens=max_new_tokens, sampling=sampling, **options).result()
@@ -170,7 +170,7 @@ class Client(Connection):
         self,
         prompts: Prompts = (),
         *,
-        max_new_tokens: int = 0,
+        max_new_tokens: int | None = None,
         sampling: Sampling = GREEDY,
         stop: Iterable[int] = (),
         ignore_eos: bool = False,

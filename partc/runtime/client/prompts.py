@@ -31,9 +31,12 @@ def token_ids(
     return ids, bool(texts)
 
 
-def default_tokens(max_sequence: int) -> int:
-    """The default number of new tokens: half of a short max_sequence is left to the prompt."""
-    return min(64, max(1, max_sequence // 2))
+def default_tokens(model: Model, prompts: Sequence[Sequence[int]]) -> int:
+    """The default number of new tokens: 64, or half of a short max_sequence, or what the longest prompt leaves."""
+    if not model.generates:
+        return 0
+    before = max((len(model.before_answer(prompt)) for prompt in prompts), default=0)
+    return max(1, min(64, model.max_sequence // 2, model.max_sequence - before))
 
 
 def _split(prompts: Prompts) -> tuple[list[str], list[list[int]]]:

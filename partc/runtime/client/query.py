@@ -13,7 +13,7 @@ from partc.format.frames import to_frame
 from partc.format.message_parts import Sampling
 from partc.format.messages import Submit
 from partc.format.role import Role
-from partc.runtime.client.prompts import Prompts, token_ids
+from partc.runtime.client.prompts import Prompts, default_tokens, token_ids
 from partc.runtime.client.text import TextStream, Tokenizer
 from partc.runtime.core.liveness import step_s
 from partc.runtime.core.source.inputs import (
@@ -38,8 +38,8 @@ class Query:
 
     prompts: Prompts = ()
     """One or several; several make one batch."""
-    max_new_tokens: int = 0
-    """Tokens of each sequence at most, the known ones included."""
+    max_new_tokens: int | None = None
+    """Tokens of each sequence at most, the known ones included; None: as many as `default_tokens` says."""
     sampling: Sampling = GREEDY
     """The choice of tokens; a draw depends on the seed and on the position of the token alone."""
     stop: Sequence[int] = ()
@@ -72,6 +72,8 @@ class Checked:
     query: Query
     ids: list[list[int]]
     """Token ids of each prompt."""
+    new_tokens: int
+    """Tokens of an answer at most; 0 for a model that does not generate."""
     arrays: Mapping[str, Array]
     texts: Sequence[Sequence[int]]
     """The prompts whose answers are wanted as text."""
@@ -82,7 +84,7 @@ class Checked:
         return Submit(
             ticket=ticket,
             prompts=tuple(map(tuple, self.ids)),
-            max_new_tokens=query.max_new_tokens,
+            max_new_tokens=self.new_tokens,
             sampling=query.sampling,
             stop=tuple([int(token) for token in query.stop]),
             ignore_eos=query.ignore_eos,
@@ -128,11 +130,13 @@ def checked(query: Query, role: Role, tokenizer: Tokenizer) -> Checked:
     given = {} if query.inputs is None else query.inputs
     arrays = {name: np.asarray(array) for name, array in given.items()}
     ids, are_texts = token_ids(query.prompts, role.model, tokenizer, with_media=bool(arrays))
-    _check(ids, arrays, query.max_new_tokens, role)
+    asked = query.max_new_tokens
+    count = default_tokens(role.model, ids) if asked is None else asked
+    _check(ids, arrays, count, role)
     lowest = min((int(token) for token in query.stop), default=0)
     if lowest < 0:
         raise RunError(f"token {lowest} is below 0", where="stop", hint="token ids count from 0")
-    return Checked(query, ids, arrays, ids if are_texts else [])
+    return Checked(query, ids, count, arrays, ids if are_texts else [])
 
 
 def _check(ids: list[list[int]], arrays: dict[str, Array], max_new_tokens: int, role: Role) -> None:
