@@ -22,6 +22,7 @@ from partc.format.digests import canonical_json
 from partc.format.files import hash_folder
 from partc.format.names import BUILD_FILE, PLACEMENT_FILE
 from partc.format.placement import Placement, placement_json, seal_placement
+from partc.format.tasks import SOURCE
 from partc.ir.graph import STEP_INPUTS, Graph, ModelInfo, Part, State, Value
 from partc.ir.types import BY_SHORT
 from partc.pipeline.contract import Artifact, Progress
@@ -149,8 +150,9 @@ def _joined(engines: Sequence[EngineSpec]) -> EngineSpec:
 def _dims(info: ModelInfo, work: Work) -> dict[str, int]:
     """The largest sizes: those of the model, which its code is made for, of what is measured, and of the rings."""
     own = largest_dims(info)
-    asked = (own, {"sequence": LONGEST_PROMPT}, *(task.dims for task in work.tasks))
-    return {**own, **{name: max(dims.get(name, 1) for dims in asked) for name in ("batch", "sequence")}}
+    asked = (own, {"sequence": LONGEST_PROMPT, SOURCE: LONGEST_PROMPT}, *(task.dims for task in work.tasks))
+    names = ("batch", "sequence", *({SOURCE} & own.keys()))
+    return {**own, **{name: max(dims.get(name, 1) for dims in asked) for name in names}}
 
 
 def _model(info: ModelInfo, work: Work, dims: Mapping[str, int]) -> Model:

@@ -135,12 +135,19 @@ class Server:
 
         Raises:
             ConfigError: a file of the settings cannot be used; a ring has another model.
-            RunError: the address cannot be had, or no ring can be.
+            RunError: the build has no tokenizer for its answers; the address cannot be had, or no ring can be.
         """
         for other in others:
             self._check(other)
         first, settings = self._first, self._settings
         folder = first.build / "devices" / first.role.source
+        tokenizer = Tokenizer(folder)
+        if first.role.model.generates and not tokenizer.is_there:
+            raise RunError(
+                "this build has no tokenizer, and the answers of an endpoint are texts",
+                where=str(first.build),
+                hint="name one in model.yaml (`tokenizer: FOLDER`); `partc run --token-ids` needs none",
+            )
         log = LogWriter(SERVER, settings.log)
         chat = read_chat(folder / "tokenizer", settings.template)
         files = raise_limit()
@@ -153,7 +160,7 @@ class Server:
             endpoint = self._endpoint = Endpoint(
                 role=first.role,
                 name=settings.name or first.role.model.name,
-                tokenizer=Tokenizer(folder),
+                tokenizer=tokenizer,
                 chat=chat,
                 limits=settings.limits,
                 temperature=settings.temperature,

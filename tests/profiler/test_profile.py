@@ -19,16 +19,18 @@ from partc.config.devices import load_devices
 from partc.config.yamlfile import load_yaml
 from partc.errors import BundleError, RunError, UserError
 from partc.format.messages import Measured
-from partc.ir.graph import Module
+from partc.ir.graph import ModelInfo, Module
 from partc.pipeline.contract import Context, no_progress
 from partc.pipeline.manager import run_passes
 from partc.pipeline.registry import load_passes
+from partc.profiler.bundle import _dims as ring_dims
 from partc.profiler.client import Fleet
 from partc.profiler.files import devices_yaml, write_files
+from partc.profiler.graphs import LONGEST_PROMPT, ProbeSizes
 from partc.profiler.measurement import measure, prepare
 from partc.profiler.timing import Timed
 from partc.profiler.timing import _entry as timing_entry
-from partc.profiler.work import Task, load_work
+from partc.profiler.work import Task, Work, load_work
 from partc.runtime.client.launch import LocalRing, launch_local
 from passes.partition_graph import PartitionGraph
 from tests.passes.models import decoder
@@ -305,3 +307,10 @@ def test_a_measuring_runner_ends_with_its_input(bundle: Path) -> None:
     done = subprocess.run(command, input=b"", capture_output=True, timeout=60, check=False)
     assert done.returncode == 0
     assert json.loads(done.stdout.splitlines()[0])["device"] == "phone"
+
+
+def test_prompts_of_the_rings_fit_into_what_is_read_before() -> None:
+    info = ModelInfo("a", "text2text-generation", dims={"source": 32})
+    dims = ring_dims(info, Work((), ProbeSizes()))
+    assert dims == {"batch": 1, "sequence": LONGEST_PROMPT, "source": LONGEST_PROMPT}
+    assert "source" not in ring_dims(ModelInfo("a", "text-generation"), Work((), ProbeSizes()))

@@ -5,8 +5,11 @@ from __future__ import annotations
 import gzip
 import http.client
 import json
+import os
 import re
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -16,6 +19,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.runtime.bundles import language_model
 from tests.serve.server import JSON, LENGTH, MODEL, Server, events, pieces, serving
 
 pytestmark = pytest.mark.serve
@@ -455,3 +459,12 @@ def _memory(server: Server) -> int:
     """Resident bytes of the server."""
     status = Path(f"/proc/{server.process.pid}/status").read_text()
     return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1]) * 1024
+
+
+def test_a_model_that_generates_needs_a_tokenizer(tmp_path: Path) -> None:
+    build = language_model("null").write(tmp_path / "build")
+    command = [sys.executable, "-P", "-m", "partc.cli", "serve", str(build), "--port", "0"]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False, env=env)
+    assert ended.returncode == 1
+    assert "this build has no tokenizer, and the answers of an endpoint are texts" in ended.stderr
