@@ -165,7 +165,7 @@ def plan(
 
 def _devices(file: Path, strategy: str) -> DevicesConfig:
     devices = load_devices(file)
-    devices.require_links()
+    devices.require_links(file)
     check_strategy(devices, strategy, file)
     return devices
 

@@ -112,7 +112,7 @@ def _fleet(
 
     load_demand(demand_file)
     devices = load_devices(devices_file)
-    devices.require_links()
+    devices.require_links(devices_file)
     check_fleet(devices, str(devices_file))
     check_targets(devices, tools=False)
     steps = fleet_pipeline(devices_file, demand_file, cut_rule)

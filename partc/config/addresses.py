@@ -45,11 +45,13 @@ def check_addresses(devices: Section, addresses: Mapping[str, str | None]) -> No
             )
 
 
-def require_links(devices: Collection[str], has_default: bool, linked: Collection[tuple[str, str]]) -> None:
+def require_links(
+    devices: Collection[str], has_default: bool, linked: Collection[tuple[str, str]], where: str
+) -> None:
     """Refuse devices that the file gives no link, not even `none`: nothing could be sent to them.
 
     Raises:
-        ConfigError: names the devices.
+        ConfigError: names the devices, and the place `where` in the file.
     """
     if has_default or len(devices) < 2:
         return
@@ -58,7 +60,7 @@ def require_links(devices: Collection[str], has_default: bool, linked: Collectio
         names = ", ".join(f"`{name}`" for name in alone)
         raise ConfigError(
             f"{names} {'has' if len(alone) == 1 else 'have'} no link to another device",
-            where="devices.yaml: links",
+            where=where,
             hint="add `links: {default: {bandwidth: 100 Mbit/s, latency: 2 ms}}`; `partc profile --target FILE` "
             "measures links, and a pair that is not connected is written as `a-b: none`",
         )

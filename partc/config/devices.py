@@ -148,9 +148,10 @@ class DevicesConfig:
         now = (device.target, device.provider, device.threads, device.options)
         return found if found and found.fits(*now) else None
 
-    def require_links(self) -> None:
-        """Refuse devices that nothing can be sent to; see `partc.config.addresses.require_links`."""
-        require_links(list(self.devices), self.default_link is not None, self.links)
+    def require_links(self, file: Path) -> None:
+        """Refuse devices that nothing can be sent to; `file` is where they are listed. See `require_links`."""
+        where = f"{file}: links"
+        require_links(list(self.devices), self.default_link is not None, self.links, where)
 
     def link(self, sender: str, receiver: str) -> Link | None:
         """The link from one device to another; None where they cannot exchange."""

@@ -18,6 +18,10 @@ from partc.errors import ConfigError
 _QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Za-z\u00b5\u03bc/%]*)\s*$")
 
 
+_LARGEST = 1e18
+"""No quantity is larger, in the first of its units: products and ratios of such are numbers still."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """A physical quantity and the units that it may be written in."""
@@ -28,6 +32,8 @@ class Kind:
     """Unit as written -> its size in the base unit."""
     example: str
     """A correct value, shown in messages."""
+    least: float = 0.0
+    """No value above zero is smaller: what takes so much of a step would take for ever."""
 
     def parse(self, value: object, *, where: str | None = None, allow_zero: bool = False) -> float:
         """The value in the base unit.
@@ -50,8 +56,9 @@ class Kind:
                 f"{str(value).strip()!r} must be {'zero or more' if allow_zero else 'more than zero'}", where
             )
         result = number * self.units[unit]
-        if not math.isfinite(result):
-            raise self._refuse(f"{str(value).strip()!r} is not a finite number", where)
+        if result > _LARGEST or 0 < result < self.least:
+            bounds = f"{self.least:g} to {_LARGEST:g} {next(iter(self.units))}"
+            raise self._refuse(f"{str(value).strip()!r} is none that partc reckons with ({bounds})", where)
         return result
 
     def _nearest(self, unit: str) -> str:
@@ -81,12 +88,14 @@ BANDWIDTH = Kind(
         "B/s": 1, "kB/s": 1e3, "MB/s": 1e6, "GB/s": 1e9, "TB/s": 1e12,
     },
     "100 Mbit/s",
+    least=1e-3,
 )  # fmt: skip
 TIME = Kind("a time", {"s": 1, "ms": 1e-3, "us": 1e-6, "\u00b5s": 1e-6, "ns": 1e-9}, "2 ms")
 FLOPS = Kind(
     "a compute speed",
     {"FLOP/s": 1, "MFLOP/s": 1e6, "GFLOP/s": 1e9, "TFLOP/s": 1e12, "PFLOP/s": 1e15},
     "12 GFLOP/s",
+    least=1.0,
 )
 
 PERCENT = Kind("a percentage", {"%": 0.01}, "30 %")

@@ -13,8 +13,9 @@ transformers computes a prompt again with other tables once it crosses the borde
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from transformers import PretrainedConfig
@@ -23,7 +24,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from partc.config.model import ModelConfig
 from partc.errors import ModelError
 
-_Rope = Mapping[str, Any]
+_Rope = dict[str, Any]
 
 
 def check_context(model: PretrainedConfig, config: ModelConfig) -> None:
@@ -66,6 +67,20 @@ def check_context(model: PretrainedConfig, config: ModelConfig) -> None:
         where=config.sequence_place,
         hint=f"write max_sequence: {limit} or less{scaling}",
     )
+
+
+def with_fixed_tables(model: PretrainedConfig) -> PretrainedConfig:
+    """The config for sequences that `check_context` has let pass: no table depends on their length any more.
+
+    A dynamic table is the plain one up to `max_position_embeddings`, and its code could not be traced.
+    """
+    if not any(_type(kind) == "dynamic" for kind in _kinds(model.get_text_config())):
+        return model
+    fixed = copy.deepcopy(model)
+    for kind in _kinds(fixed.get_text_config()):
+        if _type(kind) == "dynamic":
+            kind["rope_type"] = "default"
+    return fixed
 
 
 def _kinds(text: PretrainedConfig) -> list[_Rope]:

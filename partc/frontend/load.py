@@ -36,7 +36,7 @@ from partc.format.tasks import (
 )
 from partc.frontend.checkpoint import Checkpoint, Weights, fill
 from partc.frontend.containers import open_folder
-from partc.frontend.context import check_context
+from partc.frontend.context import check_context, with_fixed_tables
 from partc.frontend.folder import is_gguf, read_index, tokenizer_folder
 from partc.frontend.gguf.file import GgufFile
 from partc.frontend.gguf.names import tensors_of
@@ -98,6 +98,7 @@ def open_weights(config: ModelConfig) -> tuple[Source, Weights]:
     source = open_source(config.model)
     _check_architecture(source, config)
     check_context(source.config, config)
+    source = replace(source, config=with_fixed_tables(source.config))
     if source.folder is None:
         return source, Weights()
     return source, open_checkpoint(source, source.folder, config)

@@ -87,6 +87,11 @@ def read_onnx(path: Path) -> onnx.ModelProto:
         ) from error
     if not model.graph.node:
         raise ModelError("the ONNX model has no nodes", where=str(path), hint="is the file complete?")
+    if {value.name for value in model.graph.input} <= {tensor.name for tensor in model.graph.initializer}:
+        raise ModelError(
+            "the ONNX model has no inputs: nothing could be asked of it", where=str(path),
+            hint="export it with what a request brings as inputs",
+        )  # fmt: skip
     check_versions(model, path)
     model = _inlined(model, path)
     check_model(model, path)

@@ -148,8 +148,8 @@ class ChatBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):
     @property
     def most_tokens(self) -> int | None:
         """New tokens at most; None: as many as there is room for."""
-        given = self.max_completion_tokens or self.max_tokens
-        return None if given == -1 else given
+        bounds = [most for most in (self.max_completion_tokens, self.max_tokens) if most not in (None, -1)]
+        return min(bounds, default=None)
 
 
 class CompletionBody(Body, frozen=True, kw_only=True, forbid_unknown_fields=True):

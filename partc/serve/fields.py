@@ -50,7 +50,8 @@ def _matches(value: object, neutral: object, body: Body) -> bool:
 
 
 def _equal(one: object, other: object) -> bool:
-    """Equality that does not take true for 1."""
+    """Equality that does not take true for 1, and takes a text for a list of it alone."""
+    one, other = ([each] if isinstance(each, str) else each for each in (one, other))
     return one == other and isinstance(one, bool) == isinstance(other, bool)
 
 

@@ -93,7 +93,10 @@ TWO = f"  a: {{{_FIGURES}}}\n  b: {{{_FIGURES}}}\n"
     ],
 )
 def test_devices_with_links(links: str, tmp_path: Path) -> None:
-    _load(tmp_path, TWO, links).require_links()
+    _load(tmp_path, TWO, links).require_links(tmp_path / "d.yaml")
+
+
+LINKS = "links: {a-b: {bandwidth: 1 Gbit/s, latency: 1 ms}}\n"
 
 
 def test_devices_without_links_are_named(tmp_path: Path) -> None:
@@ -101,10 +104,10 @@ def test_devices_without_links_are_named(tmp_path: Path) -> None:
     with pytest.raises(
         ConfigError, match=r"`a`, `b`, `c` have no link to another device(.|\n)*default: \{bandwidth"
     ):
-        _load(tmp_path, three).require_links()
+        _load(tmp_path, three).require_links(tmp_path / "d.yaml")
     with pytest.raises(ConfigError, match="`c` has no link"):
-        _load(tmp_path, three, "links: {a-b: {bandwidth: 1 Gbit/s, latency: 1 ms}}\n").require_links()
-    _load(tmp_path, f"  a: {{{_FIGURES}}}\n").require_links()
+        _load(tmp_path, three, LINKS).require_links(tmp_path / "d.yaml")
+    _load(tmp_path, f"  a: {{{_FIGURES}}}\n").require_links(tmp_path / "d.yaml")
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:5555", "[::]:5555"])

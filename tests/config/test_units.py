@@ -74,7 +74,8 @@ def test_flops() -> None:
         ("0 GB", "more than zero"),
         ("nan GB", "is not a size"),
         ("inf GB", "is not a unit|is not a size"),
-        ("1e400 GB", "finite"),
+        ("1e400 GB", "none that partc reckons with"),
+        ("1e30 TB", "0 to 1e\\+18 B"),
         ("100 Mbit/s", "is not a unit of a size"),
         ("six GB", "is not a size"),
         ("", "is not a size"),
@@ -88,6 +89,12 @@ def test_refused_sizes_name_units_and_an_example(text: object, message: str) -> 
         units.parse_bytes(text, where="devices.yaml:3: memory")
     assert str(caught.value).startswith("devices.yaml:3: memory: ")
     assert "GB, TB, KiB" in str(caught.value.hint) and "6 GiB" in str(caught.value.hint)
+
+
+def test_nothing_takes_for_ever() -> None:
+    for parse, text in ((units.parse_flops, "1e-300 FLOP/s"), (units.parse_bandwidth, "1e-9 B/s")):
+        with pytest.raises(ConfigError, match="none that partc reckons with"):
+            parse(text)
 
 
 def test_a_bandwidth_is_not_negative() -> None:

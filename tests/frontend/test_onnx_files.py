@@ -93,6 +93,17 @@ def test_missing_and_truncated_data_are_named(tmp_path: Path) -> None:
         _load(path)
 
 
+def test_a_model_without_inputs_is_refused(tmp_path: Path) -> None:
+    weight = onnx.numpy_helper.from_array(np.ones(3, np.float32), "w")
+    node = onnx.helper.make_node("Add", ["w", "w"], ["y"])
+    output = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [3])
+    graph = onnx.helper.make_graph([node], "g", [], [output], [weight])
+    path = tmp_path / "net.onnx"
+    onnx.save(onnx.helper.make_model(graph), path)
+    with pytest.raises(ModelError, match="has no inputs"):
+        _load(path)
+
+
 def test_a_truncated_model_is_refused(tmp_path: Path) -> None:
     path = _model(tmp_path, "weights.bin")
     _data(path.parent / "weights.bin")

@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from partc.config.model import ModelConfig
+from partc.config.sources import RandomModel
+from partc.ir.text import print_module
+
 pytestmark = pytest.mark.hf
 
 BUFFER = 32
@@ -130,3 +134,22 @@ def test_pairs_are_complex_numbers() -> None:
     assert torch.is_tensor(torch.polar(angles, angles))
     with pytest.raises(TypeError, match="complex numbers as"):
         Pair(angles, angles).to(torch.float16)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_dynamic_rope_scaling_is_the_plain_table_up_to_the_length_of_training(old: bool) -> None:
+    from partc.frontend.load import load_model
+
+    plain = {
+        "model_type": "llama", "vocab_size": 96, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1,
+        "num_attention_heads": 4, "max_position_embeddings": 32,
+    }  # fmt: skip
+    now = {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}}
+    scaled = {"rope_scaling": {"type": "dynamic", "factor": 2.0}} if old else now
+    bodies = []
+    for config in (plain, plain | scaled):
+        module = load_model(ModelConfig(RandomModel(config, 0), max_sequence=32))
+        _, header, body = print_module(module).split("\n", 2)
+        assert ("dynamic" in header) == (config is not plain)
+        bodies.append(body)
+    assert bodies[0] == bodies[1]

@@ -146,6 +146,22 @@ def _check_alone(path: str, body: dict[str, Any]) -> None:
         read_body(json.dumps(body).encode(), CompletionBody)
 
 
+def test_the_lesser_of_two_bounds_holds_and_a_list_of_one_text_is_the_text() -> None:
+    from partc.serve.bodies import ChatBody, read_body
+
+    body = {**_body("/v1/chat/completions"), "stop": "x", "stopping_strings": ["x"]}
+    for bounds, most in (
+        ((2, 6), 2),
+        ((6, 2), 2),
+        ((-1, 6), 6),
+        ((6, None), 6),
+        ((-1, None), None),
+        ((None, 6), 6),
+    ):
+        asked = dict(zip(("max_tokens", "max_completion_tokens"), bounds, strict=True))
+        assert read_body(json.dumps({**body, **asked}).encode(), ChatBody).body.most_tokens == most
+
+
 @pytest.mark.parametrize(("client", "name", "value"), REFUSED)
 def test_a_value_that_would_change_the_answer_is_refused(
     server: Server, client: str, name: str, value: Any

@@ -230,9 +230,10 @@ def _busiest(problem: Problem, evaluation: Evaluation) -> str:
     if len(names) > _NAMED:
         subject += f" and {len(names) - _NAMED} more"
     verb = "is" if len(names) == 1 else "are"
+    step = "step" if problem.drafted else unit(problem)  # a guessed token has less than one to itself
     pace = "sets the pace" if len(names) == 1 else "set the pace together"
     return by_objective(
         problem.objective,
-        latency=f"{subject} {verb} busy longest, {format_seconds(most)} per {unit(problem)}",
+        latency=f"{subject} {verb} busy longest, {format_seconds(most)} per {step}",
         throughput=f"{subject} {pace}, busy {format_seconds(most)} per step",
     )

@@ -64,6 +64,8 @@ def _by_eq5(problem: Problem, plan: Plan) -> list[str]:
     value, least = eq5_seconds(layers, mine), eq5_seconds(layers, best)
     if value <= least * (1 + 1e-9):
         return ["no shares are better by Eq. 5"]
+    if least == 0:
+        return [f"by Eq. 5 these shares take {format_seconds(value)}, and the best ones no time"]
     return [f"by Eq. 5 these shares take {value / least - 1:.2%} more than the best ones"]
 
 

@@ -66,7 +66,7 @@ Tensor blank(const build::TensorType& declared, const Dims& dims) {
 
 void check_prompts(const Prompts& prompts, std::uint64_t new_tokens, const Role& role) {
   const build::Model& model = role.model();
-  if (!role.takes_tokens()) throw run_error("this model takes tensors, not prompts", "", "Client.run");
+  if (!role.takes_tokens()) throw run_error("this model takes tensors, not prompts", "", "send tensors for its inputs");
   if (prompts.empty() || prompts.size() > model.max_batch) {
     throw run_error(std::to_string(prompts.size()) + " prompts in one request, at most " +
                         std::to_string(model.max_batch),
@@ -97,7 +97,7 @@ void check_placeholders(const Prompts& prompts, bool has_tensors, const Role& ro
   const build::Model& model = role.model();
   if (!model.placeholder_token) {
     if (!has_tensors) return;
-    throw run_error("a model that generates text takes prompts, not tensors", "", "Client.generate");
+    throw run_error("a model that generates text takes prompts, not tensors", "", "send prompts");
   }
   const std::string token = std::to_string(*model.placeholder_token);
   const std::uint64_t wanted = has_tensors ? model.placeholders : 0;

@@ -110,7 +110,7 @@ void fill_prompts(Job& job, const messages::Submit& submit, const Frames& frames
 /// Make the first step of a request that brings its tensors; the only one where the model does not generate.
 void fill_tensors(Job& job, const messages::Submit& submit, const Frames& frames, const Role& role) {
   if (role.takes_tokens() && role.generates()) {
-    throw run_error("a model that generates text takes prompts, not tensors", "", "Client.generate");
+    throw run_error("a model that generates text takes prompts, not tensors", "", "send prompts");
   }
   Tensors arrays = with_start(read_tensors(submit.values, frames), role);
   std::optional<std::vector<std::int64_t>> lengths;

@@ -30,7 +30,7 @@ def check_prompts(prompts: Sequence[Sequence[int]], new_tokens: int, role: Role)
     """
     model = role.model
     if not role.takes_tokens:
-        raise RunError("this model takes tensors, not prompts", hint="Client.run")
+        raise RunError("this model takes tensors, not prompts", hint="send tensors for its inputs")
     if not 1 <= len(prompts) <= model.max_batch:
         hint = "send fewer at once, or compile with a larger max_batch"
         raise RunError(f"{len(prompts)} prompts in one request, at most {model.max_batch}", hint=hint)
@@ -61,7 +61,7 @@ def check_placeholders(prompts: Sequence[Sequence[int]], given: Collection[str],
     if model.placeholder_token is None:
         if given:
             message = "a model that generates text takes prompts, not tensors"
-            raise RunError(message, hint="Client.generate")
+            raise RunError(message, hint="send prompts")
         return
     wanted = model.placeholders if given else 0
     for row, prompt in enumerate(prompts):

@@ -93,7 +93,7 @@ def _fill_known(job: Job, submit: Submit, role: Role) -> None:
 def _fill_tensors(job: Job, submit: Submit, frames: Sequence[memoryview], role: Role) -> None:
     """Make the first step of a request that brings its tensors; the only one where the model does not generate."""
     if role.takes_tokens and role.model.generates:
-        raise RunError("a model that generates text takes prompts, not tensors", hint="Client.generate")
+        raise RunError("a model that generates text takes prompts, not tensors", hint="send prompts")
     arrays = with_start(read_tensors(submit.values, frames), role)
     given = arrays.pop("length", None) if role.has_step_inputs else None
     if given is not None and given.dtype.kind not in "iu":
