@@ -52,6 +52,7 @@ COMMANDS = (
     "deploy",
     "fleet",
     "profile",
+    "quantize",
     "completion",
 )
 """Every command, in the order of a first use."""

@@ -1,0 +1,132 @@
+"""`partc quantize`, from a checkpoint and a text to a build of the new checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from partc.cli.main import run
+
+pytestmark = pytest.mark.hf
+
+SIZES = {
+    "vocab_size": 96, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "max_position_embeddings": 64,
+}  # fmt: skip
+TEXT = "".join(chr(97 + (7 * place * place + place // 3) % 26) for place in range(400))
+DEVICES = """
+source: a
+devices:
+  a: {target: ort, flops: 1 GFLOP/s, memory_bandwidth: 1 GB/s, memory: 64 MB}
+  b: {target: ort, flops: 1 GFLOP/s, memory_bandwidth: 1 GB/s, memory: 64 MB}
+links: {default: {bandwidth: 1 Gbit/s, latency: 10 us}}
+place: {a: layer 0, b: layer 1}
+"""
+
+
+def checkpoint(folder: Path, kind: str = "llama", **more: Any) -> Path:
+    """A model of random weights with a tokenizer of letters."""
+    import torch
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM, AutoModelForSeq2SeqLM
+
+    torch.manual_seed(3)
+    config = CONFIG_MAPPING[kind](**{**SIZES, **more})
+    maker = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    maker.from_config(config).save_pretrained(folder)
+    made = Tokenizer(models.WordLevel({chr(32 + number): number for number in range(95)}, unk_token="~"))
+    made.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    made.save(str(folder / "tokenizer.json"))
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    return folder
+
+
+def quantize(model: Path | str, folder: Path, text: str = TEXT, *more: str) -> int:
+    texts = folder / "texts.txt"
+    texts.write_text(text)
+    return run(["quantize", str(model), "--texts", str(texts), "-o", str(folder / "new"), *more])
+
+
+@pytest.mark.ort
+@pytest.mark.parametrize(
+    ("kind", "more"),
+    [
+        ("llama", {}),
+        ("gemma2", {"head_dim": 16, "num_key_value_heads": 2, "sliding_window": 8}),
+        (
+            "qwen3_moe",
+            {"head_dim": 16, "moe_intermediate_size": 32, "num_experts": 4, "num_experts_per_tok": 2},
+        ),
+    ],
+)
+def test_the_new_checkpoint_is_compiled_integer_for_integer(
+    kind: str, more: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whole, cut and with transformers, which decodes it by its own library."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    plain = checkpoint(tmp_path / "plain", kind, **more)
+    assert quantize(plain, tmp_path, TEXT, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["error"] < told["plain"]
+    (tmp_path / "devices.yaml").write_text(DEVICES)
+    model = tmp_path / "model.yaml"
+    model.write_text("model: new\nmax_sequence: 64\n")
+    build = str(tmp_path / "build")
+    assert run(["compile", str(model), "--target", str(tmp_path / "devices.yaml"), "-o", build]) == 0
+    assert run(["verify", build, "--no-cost", "--tokens", "12"]) == 0
+    if kind == "qwen3_moe":
+        return  # transformers reads no compressed-tensors whose experts are floats
+    ids = torch.arange(40)[None] % 90
+    with torch.no_grad():
+        old, new = (
+            AutoModelForCausalLM.from_pretrained(place)(ids).logits for place in (plain, tmp_path / "new")
+        )
+    assert 0 < float((old - new).abs().max()) < 0.5 * float(old.abs().max())
+
+
+def test_a_layer_is_called_with_what_the_one_before_it_made() -> None:
+    """Layer by layer the result is that of the network."""
+    import torch
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
+    from partc.calibration.layers import calls_of, first_input, layers_of
+
+    torch.manual_seed(1)
+    network = AutoModelForCausalLM.from_config(LlamaConfig(**SIZES)).eval()
+    windows = [torch.randint(0, 90, (1, 24)) for _ in range(2)]
+    with torch.no_grad():
+        name, layers = layers_of(network)
+        assert name == "model.layers"
+        calls = calls_of(network, layers, windows[0])
+        hidden = first_input(network, layers[0], windows[1])
+        for layer, call in zip(layers, calls, strict=True):
+            hidden = call.run(layer, hidden)
+        found = network.lm_head(network.model.norm(hidden))
+        torch.testing.assert_close(found, network(windows[1]).logits)
+
+
+def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plain = checkpoint(tmp_path / "plain")
+    (tmp_path / "random.yaml").write_text("model: {config: {model_type: llama}}\n")
+    (tmp_path / "t5.yaml").write_text("model: plain\ntask: text2text-generation\n")
+    for model, text, message in (
+        (plain, "abc", "3 tokens are too few"),
+        (tmp_path / "random.yaml", TEXT, "a checkpoint in a folder or on the hub"),
+        (tmp_path / "t5.yaml", TEXT, "reads more than a text"),
+        (tmp_path / "nowhere", TEXT, "nowhere"),
+    ):
+        assert quantize(model, tmp_path, text) == 1
+        assert message in capsys.readouterr().err
+        assert not (tmp_path / "new").exists()
+    assert quantize(plain, tmp_path) == 0
+    assert quantize(plain, tmp_path) == 1
+    assert "there is something already" in capsys.readouterr().err
+    texts = str(tmp_path / "texts.txt")
+    assert run(["quantize", str(tmp_path / "new"), "--texts", texts, "-o", str(tmp_path / "again")]) == 1
+    assert "it is quantised already, by compressed-tensors" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir() if path.name.startswith(".")) == []
