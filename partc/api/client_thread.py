@@ -138,6 +138,10 @@ class ClientThread:
                 flight.request = client.begin(flight.query, flight.on_token)
             except PartcError as error:
                 flight.outcome.set_exception(error)
+            except Exception as raised:  # others go on, whatever is wrong with this one
+                bug = RunError(f"the request could not be begun: {raised!r}", cause="bug")
+                bug.__cause__ = raised
+                flight.outcome.set_exception(bug)
             else:
                 self._flying.append(flight)
         for flight in cancelled:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack, overload
@@ -15,8 +17,8 @@ from partc.api.build import Build
 from partc.api.client_thread import ClientThread
 from partc.api.generations import Answer, Generation, Piece, Stream
 from partc.errors import RunError
-from partc.format.message_parts import Sampling
 from partc.runtime.client.launch import LocalSettings, launch_local
+from partc.runtime.client.plain import sampling_of
 from partc.runtime.client.prompts import Prompts, token_ids
 from partc.runtime.client.query import Query
 from partc.runtime.client.reach import reach_ring
@@ -106,7 +108,10 @@ class Ring:
 
         Raises:
             BundleError: it is no build.
+            RunError: there is no such runner.
         """
+        if runner not in (None, "native", "python"):
+            raise RunError(f"there is no runner {runner!r}", where="runner", hint="native, python, or None")
         self.build = build if isinstance(build, Build) else Build(build)
         self._folder = self.build.path
         self._settings = LocalSettings(insecure=insecure, runner=runner, restart=restart, **settings)
@@ -217,6 +222,7 @@ class Ring:
         Raises:
             RunError: the model is another kind, or the ring is gone.
         """
+        self._refuse_of_texts()
         return self.submit(texts).result().outputs
 
     def run(
@@ -227,8 +233,18 @@ class Ring:
         sounds: Sequence[PathLike] = (),
     ) -> Mapping[str, Array]:
         """Outputs by name, of a model of tensors or of one that classifies pictures or sounds; raises as `encode`."""
+        self._refuse_of_texts()
         given = inputs if inputs is not None else self._media(images, sounds)
+        if not given:
+            raise RunError("nothing is given: neither inputs, nor images, nor sounds", where="Ring.run")
         return self.submit(inputs=given).result().outputs
+
+    def _refuse_of_texts(self) -> None:
+        """Refuse a model whose answers are tokens."""
+        _, role = self._standing()
+        if role.model.generates:
+            message = f"a model for {role.model.task} generates, and has no outputs of its own"
+            raise RunError(message, where=role.model.name, hint="ring.generate(prompt)")
 
     def submit(
         self,
@@ -263,6 +279,7 @@ class Ring:
         errors are those of `generate`.
         """
         thread, role = self._standing()
+        _refuse_unknown(options)
         if not role.model.generates:
             hint = "ring.run(inputs) for tensors, ring.encode(texts) for texts"
             raise RunError(
@@ -284,8 +301,8 @@ class Ring:
         query = Query(
             ids,
             max_new_tokens,
-            Sampling(**{key: options[key] for key in _SAMPLING if key in options}),  # type: ignore[literal-required]
-            [each for each in stops if isinstance(each, int)],
+            sampling_of({key: options[key] for key in _SAMPLING if key in options}),  # type: ignore[literal-required]
+            [each for each in stops if not isinstance(each, str)],
             options.get("ignore_eos", False),
             inputs,
             drafts=options.get("drafts", True),
@@ -371,8 +388,21 @@ def _no_move(order: object, outcome: object) -> None:
     """Nobody is told of moves; `partc watch` shows them."""
 
 
+def _refuse_unknown(options: Mapping[str, object]) -> None:
+    """Refuse options that nobody reads: an answer is what was asked for."""
+    for name in options:
+        if name not in Options.__annotations__:
+            near = difflib.get_close_matches(name, [*Options.__annotations__, "max_new_tokens"], n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"options: {', '.join(Options.__annotations__)}"
+            raise RunError(f"there is no option `{name}`", where=name, hint=hint)
+
+
 def _listed(stop: Stop) -> list[str | int]:
-    return [stop] if isinstance(stop, str | int) else list(stop)
+    if isinstance(stop, str | Integral):
+        return [stop]
+    if not isinstance(stop, Iterable):
+        raise RunError(f"{stop!r} is no text, no token id and no list of them", where="stop")
+    return list(stop)
 
 
 def _split(prompt: Prompt | Sequence[str] | Sequence[Sequence[int]]) -> tuple[bool, list[Prompt]]:

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -126,6 +127,58 @@ def test_options_out_of_range_are_named(ring: partc.Ring, options: dict[str, flo
     with pytest.raises(RunError) as caught:
         ring.generate("abc", 4, **options)  # type: ignore[call-overload]
     assert where in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "where"),
+    [
+        ({"max_new_tokens": "3"}, "max_new_tokens"),
+        ({"max_new_tokens": 1.5}, "max_new_tokens"),
+        ({"max_new_tokens": True}, "max_new_tokens"),
+        ({"max_new_tokens": 2**70}, "max_new_tokens"),
+        ({"temperature": "hot"}, "temperature"),
+        ({"temperature": True}, "temperature"),
+        ({"temperature": 10**400}, "temperature"),
+        ({"top_k": 1.5}, "top_k"),
+        ({"stop": [2**70]}, "stop"),
+        ({"stop": [None]}, "stop"),
+        ({"stop": 1.5}, "stop"),
+        ({"ignore_eos": 1}, "ignore_eos"),
+        ({"drafts": None}, "drafts"),
+        ({"expected": 5}, "expected"),
+        ({"expected": ["x"]}, "expected"),
+        ({"inputs": 3}, "inputs"),
+        ({"temprature": 0.9}, "temprature"),
+        ({"max_tokens": 3}, "max_tokens"),
+    ],
+)
+def test_options_of_other_types_end_their_own_request_alone(
+    ring: partc.Ring, options: dict[str, Any], where: str
+) -> None:
+    with ThreadPoolExecutor() as pool:
+        other = pool.submit(ring.generate, "abc", 40, ignore_eos=True)
+        with pytest.raises(RunError) as caught:
+            ring.generate("abc", **{"max_new_tokens": 4, **options})
+        assert caught.value.where == where
+        assert len(other.result(30).tokens) == 40
+
+
+def test_numbers_of_numpy_are_numbers(ring: partc.Ring) -> None:
+    plain = ring.generate("abc", 6, temperature=0.5, top_k=9, seed=3, stop=[1], ignore_eos=True)
+    found = ring.generate(
+        "abc", np.int64(6), temperature=np.float64(0.5), top_k=np.int32(9), seed=np.uint8(3),
+        stop=np.array([1]), ignore_eos=np.True_,
+    )  # type: ignore[call-overload]  # fmt: skip
+    assert found.tokens == plain.tokens
+
+
+def test_what_a_model_of_texts_does_not_do(build: Path, ring: partc.Ring) -> None:
+    with pytest.raises(RunError, match="generates, and has no outputs of its own"):
+        ring.encode("abc")
+    with pytest.raises(RunError, match="generates, and has no outputs of its own"):
+        ring.run()
+    with pytest.raises(RunError, match="there is no runner 'foo'"):
+        partc.Ring(build, runner="foo")  # type: ignore[arg-type]
 
 
 def test_requests_that_the_plan_does_not_allow_fail_alone(ring: partc.Ring) -> None:

@@ -13,6 +13,7 @@ from partc.format.frames import to_frame
 from partc.format.message_parts import Sampling
 from partc.format.messages import Submit
 from partc.format.role import Role
+from partc.runtime.client.plain import flag, plain_sampling, token_list, whole
 from partc.runtime.client.prompts import Prompts, default_tokens, token_ids
 from partc.runtime.client.text import TextStream, Tokenizer
 from partc.runtime.core.liveness import step_s
@@ -86,7 +87,7 @@ class Checked:
             prompts=tuple(map(tuple, self.ids)),
             max_new_tokens=self.new_tokens,
             sampling=query.sampling,
-            stop=tuple([int(token) for token in query.stop]),
+            stop=tuple(query.stop),
             ignore_eos=query.ignore_eos,
             trace=query.trace,
             values=specs_of(self.arrays, role.types),
@@ -127,16 +128,36 @@ def checked(query: Query, role: Role, tokenizer: Tokenizer) -> Checked:
     Raises:
         RunError: it cannot be right, or is more than the plan allows.
     """
+    query = _plain(query)
     given = {} if query.inputs is None else query.inputs
     arrays = {name: np.asarray(array) for name, array in given.items()}
     ids, are_texts = token_ids(query.prompts, role.model, tokenizer, with_media=bool(arrays))
     asked = query.max_new_tokens
     count = default_tokens(role.model, ids) if asked is None else asked
     _check(ids, arrays, count, role)
-    lowest = min((int(token) for token in query.stop), default=0)
-    if lowest < 0:
-        raise RunError(f"token {lowest} is below 0", where="stop", hint="token ids count from 0")
     return Checked(query, ids, count, arrays, ids if are_texts else [])
+
+
+def _plain(query: Query) -> Query:
+    """The same with plain values.
+
+    Raises:
+        RunError: one is of another type, or out of range; names it.
+    """
+    if not isinstance(query.inputs, Mapping | None):
+        raise RunError(f"{query.inputs!r} is no mapping of names to arrays", where="inputs")
+    most = query.max_new_tokens
+    return replace(
+        query,
+        max_new_tokens=None if most is None else whole(most, "max_new_tokens"),
+        sampling=plain_sampling(query.sampling),
+        stop=token_list(query.stop, "stop"),
+        expected=token_list(query.expected, "expected"),
+        ignore_eos=flag(query.ignore_eos, "ignore_eos"),
+        trace=flag(query.trace, "trace"),
+        reuse=flag(query.reuse, "reuse"),
+        drafts=flag(query.drafts, "drafts"),
+    )
 
 
 def _check(ids: list[list[int]], arrays: dict[str, Array], max_new_tokens: int, role: Role) -> None:
