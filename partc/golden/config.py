@@ -38,7 +38,8 @@ _KEYS = (
     "model", "devices", "keep", "after", "prompts", "tokens", "times", "text", "strategy", "cut_rule",
 )  # fmt: skip
 _NAME = re.compile(r"^[A-Za-z0-9][\w.-]*$")
-_TOKENS = 32
+TOKENS = 32
+"""Tokens of an answer at most, where nothing is said."""
 _PASSES = tuple(dict.fromkeys(name for phase in ("simplify", "cut", "measure") for name in PHASES[phase]))
 
 
@@ -58,14 +59,18 @@ class Case:
     """Passes after which the graph is kept."""
     prompts: tuple[str | tuple[int, ...], ...] = ()
     """Texts or token ids."""
-    tokens: int = _TOKENS
-    """Tokens of an answer at most."""
+    tokens: int | None = None
+    """Tokens of an answer at most; None: `most_tokens` says how many."""
     times: bool = False
     """Whether predicted times are a part of the plan."""
     text: Path | None = None
     """The text on which the cost of quantisation is measured."""
     strategy: str = "optimal"
     cut_rule: str = CUT_RULE
+
+    def most_tokens(self, max_sequence: int) -> int:
+        """Tokens of an answer at most, where nothing is said 32, or half of a short `max_sequence`."""
+        return min(TOKENS, max(1, max_sequence // 2)) if self.tokens is None else self.tokens
 
     @property
     def is_built(self) -> bool:
@@ -104,7 +109,7 @@ def _case(cases: Section, name: str, folder: Path) -> Case:
         keep,
         _names(section, "after", _PASSES, (AFTER,)),
         _prompts(section),
-        section.whole("tokens", _TOKENS),
+        section.whole("tokens", 1) if "tokens" in section else None,
         _flag(section, "times"),
         folder / section.text("text") if "text" in section else None,
         section.choice("strategy", tuple(STRATEGIES), "optimal"),
@@ -127,6 +132,10 @@ def _model(section: Section, folder: Path) -> str:
 def _names(section: Section, key: str, known: tuple[str, ...], default: tuple[str, ...]) -> tuple[str, ...]:
     """A list of known names, in the order in which they are known."""
     given = section.data.get(key, list(default))
+    if given == []:
+        raise section.error(
+            "expected a list of names, found an empty one", key, hint=f"there are {', '.join(known)}"
+        )
     if not isinstance(given, list) or not given or not all(name in known for name in given):
         wrong = (
             next((name for name in given if name not in known), given) if isinstance(given, list) else given

@@ -16,7 +16,7 @@ from partc.config.model import load_model_config
 from partc.differences.builds import build_record
 from partc.differences.matching import structure_digest
 from partc.differences.plans import plan_record
-from partc.errors import ConfigError
+from partc.errors import ConfigError, RunError
 from partc.golden.config import Case
 from partc.golden.origin import origin_of
 from partc.golden.record import Record
@@ -117,7 +117,11 @@ def _answers(case: Case, build: Path, following: Following) -> list[dict[str, An
                 where=f"golden.yaml: cases.{case.name}.keep",
                 hint="leave tokens out",
             )
-        return answers(case, ring)
+        try:
+            return answers(case, ring)
+        except RunError as error:
+            where = f"golden.yaml: cases.{case.name}.prompts"
+            raise ConfigError(error.message, where=where, hint=error.hint) from error
 
 
 def _cost(case: Case, build: Path, following: Following) -> dict[str, Any]:

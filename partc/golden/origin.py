@@ -23,8 +23,9 @@ from partc.config.model import ModelConfig, load_model_config
 from partc.config.sources import CheckpointFolder, GgufModel, HubModel, OnnxFile, RandomModel
 from partc.differences.mappings import plain
 from partc.format.digests import data_digest, file_digest
+from partc.format.tasks import WITH_SOURCE
 from partc.frontend.folder import model_folder
-from partc.golden.config import Case
+from partc.golden.config import TOKENS, Case
 from partc.pipeline.versions import LIBRARIES, code_version, library_versions
 
 _DIGITS = 16
@@ -73,7 +74,7 @@ def origin_of(case: Case, config: ModelConfig, devices: DevicesConfig, steps: Ma
             "cut_rule": case.cut_rule,
             "after": list(case.after),
             "prompts": list(case.prompts),
-            "tokens": case.tokens,
+            "tokens": TOKENS if case.tokens is None else case.tokens,
         },
     }
     return Origin(
@@ -108,7 +109,9 @@ def _passes() -> dict[str, str]:
 
 
 def _model_settings(config: ModelConfig) -> dict[str, Any]:
-    found = {key: value for key, value in asdict(config).items() if key not in _PATHS}
+    # What follows from other fields would be told beside these.
+    hidden = {*_PATHS, "keep_stored", *(() if config.task in WITH_SOURCE else ("max_source",))}
+    found = {key: value for key, value in asdict(config).items() if key not in hidden}
     return {**found, "quantize": config.quantize.text if config.quantize else None}
 
 

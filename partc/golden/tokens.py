@@ -22,7 +22,7 @@ def answers(case: Case, ring: Ring) -> list[dict[str, Any]]:
     found = []
     prompts = [prompt if isinstance(prompt, str) else list(prompt) for prompt in case.prompts]
     for prompt in prompts:
-        made = ring.generate(prompt, case.tokens, likely=LIKELY)
+        made = ring.generate(prompt, case.most_tokens(ring.build.model.max_sequence), likely=LIKELY)
         found.append(
             {
                 "prompt": prompt,

@@ -14,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
+from partc.golden.config import Case
 from tests.golden_command.mutations import Reader
 from tests.manuals.blocks import ROOT
 
@@ -204,3 +205,11 @@ def _scripts(file: Path) -> list[str]:
 
 def _jobs(content: dict[str, Any]) -> list[Any]:
     return list(content["jobs"].values()) if "jobs" in content else list(content.values())
+
+
+@pytest.mark.parametrize(
+    ("tokens", "longest", "most"), [(None, 512, 32), (None, 32, 16), (None, 1, 1), (40, 32, 40)]
+)
+def test_an_answer_has_room_where_nothing_is_said(tokens: int | None, longest: int, most: int) -> None:
+    case = Case("a", Path("a"), "model.yaml", Path("devices.yaml"), tokens=tokens)
+    assert case.most_tokens(longest) == most
