@@ -65,6 +65,16 @@ def test_settled_a_loss_that_a_contingency_makes_good() -> None:
     assert only(Tell, rest)[0].frames == frames_of(without_b(epoch=1))
 
 
+def test_a_source_that_begins_anew_calls_nobody_lost() -> None:
+    """The others run the placement of a move, in their old lives; they were never away."""
+    changes = changes_of(without_b(), without_c())
+    greet(changes, "a", 1, 0)
+    for device in ("b", "c"):
+        greet(changes, device, 1, 3)
+    replaced, *_ = changes.review((), REACHED, 0.0)
+    assert replaced == Replaced(())
+
+
 def test_settled_a_return_without_memory() -> None:
     """The same placement, under a higher epoch; the device that has forgotten holds no rows."""
     changes = standing()

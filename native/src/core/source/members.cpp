@@ -82,7 +82,9 @@ Names Members::newly_lost(const Names& missing, const Names& forgetful) {
   Names found;
   for (const auto& [name, life] : lives) {
     const std::optional<std::uint64_t>* before = losses_.find(name);
-    if (before == nullptr || (*before && *before != life)) found.push_back(name);
+    const std::uint64_t* known = lives_.find(name);
+    const bool is_other = !life || (known != nullptr && *known != *life);
+    if (is_other && (before == nullptr || (*before && *before != life))) found.push_back(name);
   }
   for (const auto& [name, life] : lives) losses_.set(name, life);
   return found;

@@ -36,7 +36,8 @@ void RingMonitor::mended() { counted_.clear(); }
 void RingMonitor::replaced(const Replaced& replaced) {
   broken(replaced.devices);
   counted_.clear();
-  cause_ = shortened("lost " + joined(replaced.devices, ", "), LONGEST_CAUSE);
+  if (!replaced.devices.empty()) cause_ = shortened("lost " + joined(replaced.devices, ", "), LONGEST_CAUSE);
+  if (cause_.empty()) cause_ = "the source began anew";
 }
 
 void RingMonitor::adopt(const Adopt& adopt, double now) {

@@ -124,8 +124,16 @@ class Members:
         return [name for name in self.role.ring if name in self.present and self.has_forgotten(name)]
 
     def newly_lost(self, missing: Sequence[str], forgetful: Sequence[str]) -> list[str]:
-        """Those that were not lost before, or were back since."""
+        """Those that were not lost before, or were back since.
+
+        A device that runs another placement in its old life was never away: this source may have begun anew.
+        """
         lives: dict[str, int | None] = dict.fromkeys(missing)
         lives |= {name: self.life(name) for name in forgetful}
         before, self._losses = self._losses, self._losses | lives
-        return [name for name, life in lives.items() if before.get(name, -1) not in (None, life)]
+        return [
+            name
+            for name, life in lives.items()
+            if before.get(name, -1) not in (None, life)
+            and (life is None or life != self._lives.get(name, life))
+        ]

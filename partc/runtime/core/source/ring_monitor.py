@@ -87,7 +87,9 @@ class RingMonitor:
         """Devices were lost, or came back without memory; a change follows."""
         self.broken(replaced.devices)
         self._counted.clear()
-        self._cause = f"lost {', '.join(replaced.devices)}"[:LONGEST_CAUSE]
+        if replaced.devices:
+            self._cause = f"lost {', '.join(replaced.devices)}"[:LONGEST_CAUSE]
+        self._cause = self._cause or "the source began anew"
 
     def adopt(self, adopt: Adopt, now: float) -> None:
         """A placement is in force."""
