@@ -172,6 +172,11 @@ def test_numbers_of_numpy_are_numbers(ring: partc.Ring) -> None:
     assert found.tokens == plain.tokens
 
 
+def test_nothing_is_asked(ring: partc.Ring) -> None:
+    with pytest.raises(RunError, match="neither a prompt nor a tensor"):
+        ring.submit([]).result()
+
+
 def test_what_a_model_of_texts_does_not_do(build: Path, ring: partc.Ring) -> None:
     with pytest.raises(RunError, match="generates, and has no outputs of its own"):
         ring.encode("abc")

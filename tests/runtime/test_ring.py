@@ -180,7 +180,7 @@ def test_a_client_that_leaves_frees_its_slots(ring: LocalRing) -> None:
         ([[1], []], 1, "the prompt is empty"),
         ([99], 1, "token 99 is not below vocab_size"),
         ([[1], [2, -3]], 1, "token -3 is below 0"),
-        ([], 1, "0 prompts"),
+        ([], 1, "neither a prompt nor a tensor"),
         ([1], 0, "at least one token"),
         ("a text", 1, "no tokenizer"),
     ],

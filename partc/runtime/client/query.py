@@ -162,6 +162,10 @@ def _plain(query: Query) -> Query:
 
 def _check(ids: list[list[int]], arrays: dict[str, Array], max_new_tokens: int, role: Role) -> None:
     """Refuse requests that cannot be right, before they travel."""
+    if not ids and not arrays:
+        raise RunError(
+            "nothing is asked: there is neither a prompt nor a tensor", hint="give a prompt, or inputs"
+        )
     if ids or not arrays:
         check_prompts(ids, max_new_tokens, role)
         check_placeholders(ids, arrays, role)
