@@ -98,7 +98,10 @@ def quantize_checkpoint(
                 matrices[name] = found
                 measured.append(errors)
     if not matrices:
-        raise ModelError(f"no matrix of its layers has rows of whole blocks of {block}", where=model)
+        raise ModelError(
+            f"its layers have no linear modules whose rows are whole blocks of {block}", where=model,
+            hint="a lesser --block may fit; modules of other kinds, such as GPT-2's, have `quantize: int4` in model.yaml",
+        )  # fmt: skip
     progress("write the checkpoint", 0, 1)
     with _draft(folder) as draft:
         write_folder(network, matrices, block, source.folder, draft)

@@ -63,6 +63,7 @@ def test_numbers_grow_beyond_those_that_devices_know() -> None:
     schedule = schedule_of()
     schedule.queue.raise_next_number(500)
     schedule.queue.raise_next_number(300)
+    schedule.queue.raise_next_number(2**62)  # of a member that lies: the numbers would soon be used up
     assert begun(ask(schedule)).request == 500
 
 

@@ -14,7 +14,8 @@ class Queue {
  public:
   /// `slots`: requests that may run at once. `first_number`: of the first request; numbers grow over restarts of the
   /// source as well.
-  Queue(std::uint64_t slots, std::uint64_t first_number) : next_number(first_number), slots_(slots) {}
+  Queue(std::uint64_t slots, std::uint64_t first_number)
+      : next_number(first_number), most_told_(first_number + kMostAhead), slots_(slots) {}
 
   /// Number of the next request.
   std::uint64_t next_number;
@@ -38,7 +39,9 @@ class Queue {
   JobPtr reports(std::uint64_t number) const { return find(reporting_, number); }
 
   /// A device knows requests of numbers below `number`.
-  void raise_next_number(std::uint64_t number) { next_number = std::max(next_number, number); }
+  void raise_next_number(std::uint64_t number) {
+    if (number <= most_told_) next_number = std::max(next_number, number);
+  }
   /// Throws Error: too many wait already.
   void check_room() const;
   /// A request waits for a slot.
@@ -61,6 +64,9 @@ class Queue {
   static JobPtr find(const Jobs& jobs, std::uint64_t number);
   void leave(const Job& job);
 
+  /// No device knows a request that is further ahead (`partc/runtime/core/source/queue.py`).
+  static constexpr std::uint64_t kMostAhead = std::uint64_t{1} << 48;
+  std::uint64_t most_told_;
   Slots slots_;
   std::deque<JobPtr> waiting_;
   Jobs running_, reporting_;

@@ -15,6 +15,9 @@ from partc.runtime.core.source.job import Job, State
 from partc.runtime.core.source.slots import Slots
 
 _MOST_WAITING = 1024
+_MOST_AHEAD = 2**48
+"""A device knows no request that is further ahead of the first: clocks that count milliseconds from 1970 need less for
+any year. One that tells of more would use up the numbers."""
 
 
 class Queue:
@@ -29,6 +32,7 @@ class Queue:
                 over restarts of the source as well: its clock gives the first one, and `ready` messages raise it.
         """
         self.next_number = next_number
+        self._most_told = next_number + _MOST_AHEAD
         self._slots = Slots(slots)
         self._waiting: deque[Job] = deque()
         self._running: dict[int, Job] = {}
@@ -82,8 +86,9 @@ class Queue:
         return self._reporting.get(number)
 
     def raise_next_number(self, next_number: int) -> None:
-        """A device knows requests of numbers below `next_number`."""
-        self.next_number = max(self.next_number, next_number)
+        """A device says that it knows requests of numbers below `next_number`."""
+        if next_number <= self._most_told:
+            self.next_number = max(self.next_number, next_number)
 
     def check_room(self) -> None:
         """Raise RunError where too many wait already."""
