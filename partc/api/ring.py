@@ -291,6 +291,9 @@ class Ring:
         ids: list[list[int]] = []
         if prompt is not None:
             ids, _ = token_ids(prompt, role.model, self._tokenizer, with_media=bool(inputs))
+        if len(ids) > 1:
+            hint = "Ring.generate takes a list and answers with one; AsyncRing has asyncio.gather"
+            raise RunError("several prompts have several answers", where="prompt", hint=hint)
         first, stream = ids[0] if ids else [], None
         if self._tokenizer.is_there:
             stream = self._tokenizer.stream(role.model.before_answer(first))

@@ -100,7 +100,7 @@ def quantize_checkpoint(
     if not matrices:
         raise ModelError(
             f"its layers have no linear modules whose rows are whole blocks of {block}", where=model,
-            hint="a lesser --block may fit; modules of other kinds, such as GPT-2's, have `quantize: int4` in model.yaml",
+            hint="a lesser --block may fit; other kinds of modules (GPT-2's) have `quantize: int4` in model.yaml",
         )  # fmt: skip
     progress("write the checkpoint", 0, 1)
     with _draft(folder) as draft:

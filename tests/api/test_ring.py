@@ -172,6 +172,12 @@ def test_numbers_of_numpy_are_numbers(ring: partc.Ring) -> None:
     assert found.tokens == plain.tokens
 
 
+def test_several_prompts_are_no_one_answer(ring: partc.Ring) -> None:
+    for prompts in (["abc", "bcd"], [[1, 2], [2, 3]]):
+        with pytest.raises(RunError, match="several prompts have several answers"):
+            list(ring.stream(prompts))  # type: ignore[arg-type]
+
+
 def test_nothing_is_asked(ring: partc.Ring) -> None:
     with pytest.raises(RunError, match="neither a prompt nor a tensor"):
         ring.submit([]).result()

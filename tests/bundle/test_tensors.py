@@ -169,9 +169,12 @@ def onnx_model(folder: Path, location: str, size: int = 16) -> Path:
     )
     for key, value in (("location", location), ("offset", "0"), ("length", str(size))):
         external.external_data.add(key=key, value=value)
-    node = helper.make_node("Add", ["inline", "external"], ["y"])
-    output = helper.make_tensor_value_info("y", 1, [4])
-    graph = helper.make_graph([node], "g", [], [output], initializer=[inline, external])
+    nodes = [
+        helper.make_node("Add", ["inline", "external"], ["sum"]),
+        helper.make_node("Add", ["sum", "x"], ["y"]),
+    ]
+    given, output = (helper.make_tensor_value_info(name, 1, [4]) for name in ("x", "y"))
+    graph = helper.make_graph(nodes, "g", [given], [output], initializer=[inline, external])
     path = folder / "net.onnx"
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
     path.write_bytes(model.SerializeToString())

@@ -7,10 +7,15 @@ from pathlib import Path
 import pytest
 
 from partc.cli.main import run
+from partc.errors import ConfigError
+from partc.format.placement import stages_of
+from partc.planner.model.evaluate import evaluate
 from partc.planner.model.plan_file import PLAN_FILE, read_plan
+from partc.planner.model.problem_json import problem_json, read_problem
 from partc.planner.simulate.build import read_build, workflow
 from partc.planner.simulate.case import read_case, simulate
 from partc.planner.simulate.demand import Load
+from partc.planner.solve import solve
 
 MODEL = """
 model:
@@ -30,6 +35,45 @@ ban: {a: [layer 1]}
 """
 HIDDEN_BYTES = 16 * 32 * 4
 """The last hidden state of a prompt of 16."""
+
+
+PROBLEM = {
+    "objective": "latency", "source": "a", "return_bytes": 1,
+    "devices": [{"name": name, "memory_bytes": 9} for name in "ab"],
+    "submodules": [{"time_s": {"a": 1}}, {"time_s": {"b": 1}}, {"time_s": {"a": 1, "b": 1}}],
+    "edges": [{"from": 0, "to": 1, "bytes": 1, "value": "v"}, {"from": 1, "to": 2, "bytes": 4, "value": "h"}],
+    "links": [
+        {"from": one, "to": other, "bandwidth_bytes_per_s": 1, "latency_s": 0} for one, other in ("ab", "ba")
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("results", "message"),
+    [
+        ([{"from": 1, "value": "h", "bytes": 5}], "the value `h` has two sizes"),
+        ([{"from": 1, "value": "r", "bytes": 5}] * 2, "`r` is a result twice"),
+        ([{"from": 2, "value": "r", "bytes": 5}], "are in return_bytes"),
+    ],
+)
+def test_results_that_cannot_be(results: list[dict[str, object]], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        read_problem({**PROBLEM, "results": results})
+
+
+def test_a_result_that_the_source_reads_goes_home_once() -> None:
+    """`h` is made on b: the source is sent it to go on, or as a result."""
+    problem = read_problem({**PROBLEM, "results": [{"from": 1, "value": "h", "bytes": 4}]})
+    for assignment, seconds in (
+        (["a", "b", "a"], 1 + 1 + 1 + 4 + 1),
+        (["a", "b", "b"], 1 + 1 + 1 + max(4, 1 + 1)),
+    ):
+        assert evaluate(problem, stages_of(assignment)).value == seconds
+    assert problem_json(problem)["results"] == [{"from": 1, "value": "h", "bytes": 4}]
+    plan = solve(problem, "lingualinked", explained=False)
+    assert plan.value is not None
+    assert plan.bound is not None
+    assert plan.bound <= 7
 
 
 @pytest.mark.hf

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/device/sampling.hpp"
+#include "core/tokens.hpp"
 #include "engines/states.hpp"
 #include "errors.hpp"
 #include "format/complaints.hpp"
@@ -58,6 +59,20 @@ void hand_over(const Tensors& values, std::vector<Output>& outputs) {
     if (made->bytes.size > output.room.size()) throw internal_error(output.name + " is larger than its type");
     if (made->bytes.size) std::memcpy(output.room.data(), made->bytes.data, made->bytes.size);
     output.is_made = true;
+  }
+}
+
+/** Token ids that a request brings are held against the vocabulary, as those are that come over the wire. */
+void check_ids(const Tensor& tensor, const std::string& name, const build::Model& model) {
+  core::Counts tokens;
+  for (const std::int64_t token : tensor.elements<std::int64_t>()) {
+    if (token < 0) throw misused("token " + std::to_string(token) + " is below 0", name, "token ids count from 0");
+    tokens.push_back(static_cast<std::uint64_t>(token));
+  }
+  try {
+    core::check_tokens(tokens, name, model);
+  } catch (const Error& error) {
+    throw misused(error.message, error.where);
   }
 }
 
@@ -214,6 +229,7 @@ void Stage::check_inputs(const Asked& asked, const Tensors& inputs, const Runnin
     if (tensor.type != type || tensor.bytes.size != bytes)
       throw misused(in_quotes(name) + " has " + std::to_string(bytes) + " bytes of " + std::string(type->name) +
                     ", and was given " + std::to_string(tensor.bytes.size) + " of " + std::string(tensor.type->name));
+    if (name == INPUT_IDS || name == SOURCE_IDS) check_ids(tensor, name, role_->model());
     if (known && (port->message < 0 || known->came.contains(port->message)))
       throw misused(in_quotes(name) + " was given already");
     messages.insert(port->message);

@@ -19,7 +19,7 @@ from typing import Any
 from partc.frontend.quantized.float8 import spread_scale
 from partc.frontend.quantized.parts import Parts, Settings, in_order, picked, scaled, shifted, turned
 from partc.frontend.symbolic import SymbolicTensor
-from partc.ir.weights import Step, WeightExpr
+from partc.ir.weights import Array, Step, WeightExpr
 
 PACKED = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx")
 PLAIN = ("weight", "weight_scale", "weight_zero_point")
@@ -60,7 +60,7 @@ def packed_weight(parts: Parts) -> SymbolicTensor:
     data = shifted(data, 0 if zeros is not None else -(2 ** (bits - 1)))
     block = -(-columns // groups)
     index = parts.values("weight_g_idx") if "weight_g_idx" in parts else None
-    if index is None or int(index.min(initial=-1)) < 0 or in_order(index, block):
+    if index is None or int(index.min(initial=-1)) < 0 or _in_order(index, block, columns):
         return scaled((rows, columns), block, data, scale, zeros)
     if index.size != columns or int(index.max()) >= groups:
         raise parts.error(
@@ -69,6 +69,10 @@ def packed_weight(parts: Parts) -> SymbolicTensor:
     named = parts.expr("weight_g_idx")
     every = picked(scale, named), None if zeros is None else picked(zeros, named)
     return scaled((rows, columns), 1, data, *every)
+
+
+def _in_order(index: Array, block: int, columns: int) -> bool:
+    return index.size == columns and in_order(index, block)
 
 
 def plain_weight(parts: Parts) -> SymbolicTensor:

@@ -59,7 +59,9 @@ def weight(parts: Parts) -> SymbolicTensor:
         data = shifted(data, -(same + offset))
     zeros = None if same is not None else _zeros(parts, bits, columns, offset)
     index = parts.values("g_idx") if "g_idx" in parts else None
-    if index is None or in_order(index, block):
+    if index is not None and index.size == 0 and not parts.settings.get("desc_act"):
+        index = None  # written by some where nothing is permuted
+    if index is None or (index.size == inputs and in_order(index, block)):
         return scaled((columns, inputs), block, data, scale, zeros)
     _check_index(parts, index, inputs, groups)
     by_input = partial(picked, index=Leaf(parts.tensor("g_idx").file, parts.key("g_idx")))

@@ -152,7 +152,10 @@ class Programme:
             self.rows.append(Row(1.0, 1.0, {self.x[j, name]: 1.0 for name in names}))
 
     def _send_back(self) -> None:
-        """The message from the last sub-module's device to the source, and results of others, without a latency."""
+        """The message from the last sub-module's device to the source, and results of others, without a latency.
+
+        A result that later sub-modules read may be on the source for their sake: it costs nothing here.
+        """
         source, last = self.problem.source, len(self._able) - 1
         for name in self._able[last]:
             if link := self.problem.link_of.get((name, source)):
@@ -161,8 +164,9 @@ class Programme:
             elif name != source:
                 self.upper[self.x[last, name]] = 0.0
         for phase in self.problem.steps:
+            read = {(edge.sender, edge.value) for edge in phase.edges}
             for result in phase.results:
-                for name in self._able[result.maker]:
+                for name in self._able[result.maker] if (result.maker, result.value) not in read else ():
                     if link := self.problem.link_of.get((name, source)):
                         seconds = phase.weight * result.bytes / link.bandwidth_bytes_per_s
                         self._spend(f"{name}->{source}", self.x[result.maker, name], seconds)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from partc.format.plan import SharedStage, SharedStages
-from partc.planner.model.evaluate import ValueKey, value_key
+from partc.planner.model.evaluate import ValueKey, value_key, values_read
 from partc.planner.model.problem import Edge, Phase
 from partc.planner.model.stages import SOURCE
 
@@ -80,22 +80,21 @@ def transfers(edges: Sequence[Edge], units: Sequence[Unit]) -> list[Transfer]:
 
 
 def results_back(phase: Phase, units: Sequence[Unit], source: str) -> list[Transfer]:
-    """What each unit makes of the results, as it goes to the source; last what the last unit makes.
+    """Transfers of results to the source, one for each unit that makes some; that of the last unit comes last.
 
-    Those that the source is sent anyway, since a later unit of it reads them, are not among them.
+    Results that the source is sent anyway, since a later unit of it reads them, are not among them.
     """
     place = _places(units)
-    there = {
-        (t.maker, value) for t in transfers(phase.edges, units) if t.device == source for value in t.values
-    }
-    found: dict[int, dict[str, float]] = {}
+    crossing = [edge for edge in phase.edges if place[edge.sender] != place[edge.receiver]]
+    there = values_read(crossing, lambda j: source in units[place[j]].devices)
+    found: dict[int, dict[ValueKey, float]] = {}
     for result in phase.results:
-        maker = place[result.maker]
-        if (maker, result.value) not in there:
-            found.setdefault(maker, {})[result.value] = result.bytes
-    found.setdefault(len(units) - 1, {})["return"] = phase.return_bytes
+        key = result.maker, result.value, -1
+        if key not in there:
+            found.setdefault(place[result.maker], {})[key] = result.bytes
+    found.setdefault(len(units) - 1, {})[len(phase.time_s) - 1, "return", -1] = phase.return_bytes
     return [
-        Transfer(maker, SOURCE, source, tuple(values), sum(values.values()))
+        Transfer(maker, SOURCE, source, tuple(name for _, name, _ in values), sum(values.values()))
         for maker, values in sorted(found.items())
     ]
 

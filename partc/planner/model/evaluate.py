@@ -15,7 +15,7 @@ strategies give a device one stage, some let it return and give it several. Per 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from partc.config.units import format_bytes
@@ -166,8 +166,8 @@ def results_sent(phase: Phase, stages: Stages, source: str) -> dict[int, dict[Va
     """
     found: dict[int, dict[ValueKey, float]] = {}
     if phase.results:
-        place, traffic = places_of(stages), traffic_between(phase.edges, stages)
-        there = {key for (_, to), keys in traffic.items() if stages[to].device == source for key in keys}
+        place = places_of(stages)
+        there = values_read(phase.edges, lambda j: stages[place[j]].device == source)
         for result in sorted(phase.results, key=lambda result: result.maker):
             key = result.maker, result.value, -1
             if stages[place[result.maker]].device != source and key not in there:
@@ -176,6 +176,11 @@ def results_sent(phase: Phase, stages: Stages, source: str) -> dict[int, dict[Va
         last: ValueKey = (len(phase.time_s) - 1, "return", -1)
         found.setdefault(len(stages) - 1, {})[last] = phase.return_bytes
     return found
+
+
+def values_read(edges: Sequence[Edge], is_there: Callable[[int], bool]) -> set[ValueKey]:
+    """The values that sub-modules at one place read, which therefore are sent there if they are made elsewhere."""
+    return {value_key(edge, number) for number, edge in enumerate(edges) if is_there(edge.receiver)}
 
 
 def value_key(edge: Edge, number: int) -> ValueKey:

@@ -77,6 +77,10 @@ def read_problem(data: object, file: str = "problem") -> Problem:
     if not submodules:
         raise top.error("there are no sub-modules", "submodules")
     _refuse_unlike_groups(top, submodules)
+    drafts = read_drafts(top)
+    phases = _phases(top, names, submodules)
+    if drafts is not None and any("results" in section for section in (top, *top.sections("phases"))):
+        raise top.error("tokens are guessed of a model whose one result is the token", "drafts")
     return Problem(
         objective=top.choice("objective", OBJECTIVES, "latency"),
         source=_known(top, "source", names),
@@ -85,11 +89,11 @@ def read_problem(data: object, file: str = "problem") -> Problem:
         links=_links(top, names),
         edges=_edges(top, len(submodules)),
         return_bytes=_number(top, "return_bytes", 0),
-        results=_results(top, len(submodules)),
-        phases=_phases(top, names, submodules),
+        results=() if phased else _results(top, len(submodules), _edges(top, len(submodules))),
+        phases=phases,
         batch=top.whole("batch", 1),
         returns=top.whole("returns", 0, 0) if "returns" in top else None,
-        drafts=read_drafts(top),
+        drafts=drafts,
     )
 
 
@@ -220,14 +224,21 @@ def _edges(section: Section, count: int) -> tuple[Edge, ...]:
     return tuple(edges)
 
 
-def _results(section: Section, count: int) -> tuple[Result, ...]:
-    found = []
+def _results(section: Section, count: int, edges: Iterable[Edge]) -> tuple[Result, ...]:
+    found: list[Result] = []
+    sizes = {(edge.sender, edge.value): edge.bytes for edge in edges}
     for item in section.sections("results"):
         item.allow(("from", "value", "bytes"))
         result = Result(_index(item, "from", count), item.text("value"), _number(item, "bytes"))
         if result.maker == count - 1:
             hint = "add its bytes to return_bytes"
             raise item.error("the results of the last sub-module are in return_bytes", "from", hint=hint)
+        key = result.maker, result.value
+        if sizes.setdefault(key, result.bytes) != result.bytes:
+            hint = "edges and results of one value have the same bytes"
+            raise item.error(f"the value `{result.value}` has two sizes", "bytes", hint=hint)
+        if any((other.maker, other.value) == key for other in found):
+            raise item.error(f"`{result.value}` is a result twice", "value")
         found.append(result)
     return tuple(found)
 
@@ -278,7 +289,7 @@ def _phases(top: Section, names: list[str], submodules: Sequence[Submodule]) -> 
                 edges,
                 _number(section, "return_bytes", 0),
                 tilings if any(tilings) else (),
-                _results(section, count),
+                _results(section, count, edges),
             )
         )
     if "phases" in top and not any(phase.weight > 0 for phase in phases):
