@@ -19,13 +19,23 @@ import torch
 from torch import Tensor, nn
 
 from partc.atomic import flush_tree, replace
-from partc.calibration.layers import Call, Products, calls_of, first_input, layers_of
+from partc.calibration import BLOCKS, INSTEAD, TOKENS
+from partc.calibration.layers import (
+    Call,
+    Products,
+    calls_of,
+    check_alike,
+    first_input,
+    layers_of,
+    run_network,
+)
 from partc.calibration.packed import write_folder
 from partc.calibration.rounding import Rounded, rounded
 from partc.calibration.texts import read_windows
 from partc.config.model import load_model_config
 from partc.config.sources import CheckpointFolder, HubModel
 from partc.errors import ModelError, UserError
+from partc.frontend.folder import tokenizer_folder
 from partc.frontend.load import load_network
 from partc.frontend.source import Source, open_source
 from partc.ir.weight_formats import INT4
@@ -33,8 +43,6 @@ from partc.pipeline.contract import Progress, no_progress
 
 TASKS = ("text-generation", "text-classification", "feature-extraction")
 """Tasks whose models read nothing but a text."""
-BLOCK = 32
-TOKENS = 16384
 _ROUTERS = {"gate", "router", "shared_expert_gate"}
 """Last words of the names of modules that choose experts: they keep their precision, as in `quantize-weights`."""
 
@@ -53,7 +61,7 @@ class Quantized:
     """Weights that keep their type."""
     error: float
     """Squared error of the outputs of the matrices over the squared outputs, on these texts; the mean over matrices."""
-    plain: float
+    by_itself: float
     """The same with `quantize: int4`, which rounds each weight by itself."""
     left: tuple[str, ...]
     """Matrices of the layers whose rows are not whole blocks: they keep their type."""
@@ -64,7 +72,7 @@ def quantize_checkpoint(
     texts: Path,
     folder: Path,
     *,
-    block: int = BLOCK,
+    block: int = BLOCKS[0],
     tokens: int = TOKENS,
     progress: Progress = no_progress,
 ) -> Quantized:
@@ -74,7 +82,7 @@ def quantize_checkpoint(
         model: a checkpoint folder, a hub id, or a model.yaml with either.
         texts: a file of plain text of the kind that the model is for.
         folder: the place of the new checkpoint; there must be nothing.
-        block: weights of a row that share a scale, 32, 64 or 128.
+        block: weights of a row that share a scale, one of `BLOCKS`.
         tokens: tokens of the text that are used at most.
         progress: called during the work.
 
@@ -83,10 +91,10 @@ def quantize_checkpoint(
     """
     if folder.exists():
         raise UserError("there is something already", where=str(folder), hint="give a new name, or remove it")
-    source, network = _open(model, progress)
+    source, network, tokenizer = _open(model, progress)
     assert source.folder is not None
     longest = int(getattr(network.config.get_text_config(), "max_position_embeddings", 0) or 2**31)
-    windows = read_windows(texts, source.folder, longest, tokens)
+    windows = read_windows(texts, tokenizer, longest, tokens)
     matrices: dict[str, Rounded] = {}
     measured: list[tuple[float, float]] = []
     left: list[str] = []
@@ -110,7 +118,7 @@ def quantize_checkpoint(
     return Quantized(
         folder, sum(window.numel() for window in windows), len(matrices), count, total - count,
         math.fsum(error for error, _ in measured) / len(measured),
-        math.fsum(plain for _, plain in measured) / len(measured), tuple(left),
+        math.fsum(by_itself for _, by_itself in measured) / len(measured), tuple(left),
     )  # fmt: skip
 
 
@@ -128,23 +136,23 @@ def _draft(folder: Path) -> Iterator[Path]:
         raise
 
 
-def _open(model: str, progress: Progress) -> tuple[Source, Any]:
-    """The source and its network, with its weights, in the checkpoint's own type.
+def _open(model: str, progress: Progress) -> tuple[Source, Any, Path]:
+    """The source, its network with its weights in the checkpoint's own type, and the folder of its tokenizer.
 
     Raises:
-        UserError: texts cannot quantise it.
+        UserError: it cannot be calibrated.
     """
     progress("read the checkpoint", 0, 1)
     config = load_model_config(model)
     if not isinstance(config.model, CheckpointFolder | HubModel):
         raise UserError(
-            "a checkpoint in a folder or on the hub is quantised by texts, with its own tokenizer", where=model,
+            "calibration takes a checkpoint in a folder or on the hub, with a tokenizer", where=model,
             hint="files of llama.cpp, ONNX graphs and models from a config have `quantize:` in model.yaml",
         )  # fmt: skip
     if config.task not in TASKS:
         raise UserError(
             f"a model for {config.task} reads more than a text", where=model,
-            hint="write `quantize: int4` in model.yaml: that rounds every weight by itself",
+            hint=INSTEAD,
         )  # fmt: skip
     source = open_source(config.model)
     if source.quantized is not None:
@@ -154,7 +162,8 @@ def _open(model: str, progress: Progress) -> tuple[Source, Any]:
         )  # fmt: skip
     assert source.folder is not None
     dtype = getattr(source.config, "dtype", None) or torch.float32
-    return source, load_network(source, source.folder, config, dtype)
+    tokenizer = source.folder if config.tokenizer is None else tokenizer_folder(config.tokenizer)
+    return source, load_network(source, source.folder, config, dtype), tokenizer
 
 
 Step = tuple[str, Rounded | None, tuple[float, float]]
@@ -165,17 +174,19 @@ def _rounded(network: Any, windows: Sequence[Tensor], block: int, progress: Prog
     """The matrices of all layers, and of a head of its own, in the order in which they are done."""
     place, layers = layers_of(network)
     calls = calls_of(network, layers, windows[0])
+    check_alike(calls, calls_of(network, layers, windows[-1]))
     hidden = [first_input(network, layers[0], window) for window in windows]
     for number, (layer, call) in enumerate(zip(layers, calls, strict=True)):
         progress("quantise layers", number, len(layers))
         kinds = {name: weight.dtype for name, weight in layer.state_dict().items()}
+        modules = _linear(layer, f"{place}.{number}")
+        types = {name: module.weight.dtype for name, module in modules.items()}
         layer.float()
         wide = _wide(call)
-        modules = _linear(layer, f"{place}.{number}")
         with Products(modules) as products:
             for each in hidden:
                 wide.run(layer, each.float())
-        yield from _each(modules, products.sums, block)
+        yield from _each(modules, types, products.sums, block)
         hidden = [wide.run(layer, each.float()).to(each.dtype) for each in hidden]
         _narrow(layer, kinds)
     progress("quantise layers", len(layers), len(layers))
@@ -184,11 +195,16 @@ def _rounded(network: Any, windows: Sequence[Tensor], block: int, progress: Prog
         name = next(name for name, module in network.named_modules() if module is head)
         with Products({name: head}) as products:
             for window in windows:
-                network(input_ids=window, use_cache=False)
-        yield from _each({name: head}, products.sums, block)
+                run_network(network, window)
+        yield from _each({name: head}, {name: head.weight.dtype}, products.sums, block)
 
 
-def _each(modules: Mapping[str, nn.Linear], sums: Mapping[str, Tensor], block: int) -> Iterator[Step]:
+def _each(
+    modules: Mapping[str, nn.Linear],
+    types: Mapping[str, torch.dtype],
+    sums: Mapping[str, Tensor],
+    block: int,
+) -> Iterator[Step]:
     for name, module in modules.items():
         weight = module.weight.detach().float()
         if weight.shape[1] % block:
@@ -198,7 +214,7 @@ def _each(modules: Mapping[str, nn.Linear], sums: Mapping[str, Tensor], block: i
         if gram is None:  # an expert that no token of the text was sent to
             gram = torch.zeros(weight.shape[1], weight.shape[1])
         with _one_thread():
-            found = rounded(weight, gram, block)
+            found = rounded(weight, gram, block, types[name])
         errors = _error(weight, found.matrix(), gram), _error(weight, _by_itself(weight, block), gram)
         module.weight.data = found.matrix().to(module.weight.dtype)
         yield name, found, errors

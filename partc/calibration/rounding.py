@@ -40,13 +40,14 @@ class Rounded(NamedTuple):
         return self.values.float() * self.scales.repeat_interleave(block, dim=1)
 
 
-def rounded(weight: Tensor, gram: Tensor, block: int) -> Rounded:
+def rounded(weight: Tensor, gram: Tensor, block: int, dtype: torch.dtype = torch.float32) -> Rounded:
     """Round a matrix so that it does to inputs like those measured what it did before.
 
     Args:
         weight: f32[N, K], finite.
         gram: f32[K, K], the sum of x xᵀ over inputs x; zeros: nothing is known of them.
         block: weights of a row that share a scale; divides K and 128.
+        dtype: the type in which scales are stored; float16 has them, too.
 
     O(N K² + K³).
     """
@@ -65,7 +66,7 @@ def rounded(weight: Tensor, gram: Tensor, block: int) -> Rounded:
         for at in range(first, last):
             here = at - first
             if at % block == 0:
-                scale = _scales(part[:, here : here + block], importance[at : at + block])
+                scale = _scales(part[:, here : here + block], importance[at : at + block], dtype)
                 scales[:, at // block] = scale
             found = _nearest(part[:, here], scale)
             values[:, at] = found.to(torch.int8)
@@ -89,7 +90,7 @@ def _inverse_factor(gram: Tensor) -> Tensor:
     return torch.eye(size)
 
 
-def _scales(blocks: Tensor, importance: Tensor) -> Tensor:
+def _scales(blocks: Tensor, importance: Tensor, dtype: torch.dtype) -> Tensor:
     """The scale of each row of a block [N, block], of which column k counts `importance[k]`."""
     high, low = blocks.amax(1), blocks.amin(1)
     extreme = torch.where(high > -low, high, low)
@@ -98,7 +99,7 @@ def _scales(blocks: Tensor, importance: Tensor) -> Tensor:
         values = _nearest(blocks, (extreme / step)[:, None])
         weights = (values * values * importance).sum(1)
         fitted = (blocks * values * importance).sum(1) / weights.clamp_min(torch.finfo(torch.float32).tiny)
-        fitted = fitted.half().float()
+        fitted = fitted.half().to(dtype).float()
         error = ((blocks - values * fitted[:, None]).square() * importance).sum(1)
         best, least = torch.where(error < least, fitted, best), torch.minimum(error, least)
     return best

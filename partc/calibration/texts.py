@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer
 
+from partc.calibration import LEAST_TOKENS
 from partc.errors import UserError
 from partc.format.plain_files import read_plain_text
 
@@ -15,8 +16,6 @@ WINDOW = 512
 """Tokens of a window at most."""
 _CHARACTERS = 32
 """Characters of a token at most: so much of a long text is read."""
-LEAST_TOKENS = 64
-"""Tokens that a text has to have at least."""
 
 
 def read_windows(text: Path, folder: Path, longest: int, most_tokens: int) -> list[Tensor]:
@@ -24,7 +23,7 @@ def read_windows(text: Path, folder: Path, longest: int, most_tokens: int) -> li
 
     Args:
         text: a file.
-        folder: a checkpoint with its tokenizer.
+        folder: the folder of its tokenizer.
         longest: tokens that the model reads at once at most.
         most_tokens: so many of the text are used at most.
 
@@ -35,7 +34,10 @@ def read_windows(text: Path, folder: Path, longest: int, most_tokens: int) -> li
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     except Exception as error:  # tokenizers raise what they come across
-        raise UserError(f"its tokenizer cannot be read: {error}", where=str(folder)) from error
+        raise UserError(
+            f"its tokenizer cannot be read: {error}", where=str(folder),
+            hint="name another one in model.yaml: `tokenizer: FOLDER`",
+        ) from error  # fmt: skip
     ids = tokenizer(content[: most_tokens * _CHARACTERS], verbose=False).input_ids
     ids = ids[:most_tokens]
     if len(ids) < LEAST_TOKENS:

@@ -1,4 +1,4 @@
-"""`partc quantize`: a checkpoint in 4 bits, by texts."""
+"""`partc quantize`: a checkpoint in 4 bits, with calibration data."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from partc.calibration import BLOCKS, LEAST_TOKENS, TOKENS
 from partc.cli.options import FILE, example, json_option, print_json
 from partc.printable import note
 
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command(
     "quantize",
-    short_help="Quantise a checkpoint by texts.",
+    short_help="Quantise a checkpoint with calibration data.",
     epilog=example(
         "partc quantize checkpoint --texts stories.txt -o checkpoint-int4",
         "partc compile checkpoint-int4 --target devices.yaml -o build",
@@ -30,15 +31,15 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", type=FILE, required=True, metavar="FOLDER", help="The new checkpoint.")
 @click.option(
     "--block",
-    type=click.Choice(["32", "64", "128"]),
-    default="32",
+    type=click.Choice([str(block) for block in BLOCKS]),
+    default=str(BLOCKS[0]),
     show_default=True,
     help="Weights of a row that share a scale.",
 )
 @click.option(
     "--tokens",
-    type=click.IntRange(64),
-    default=16384,
+    type=click.IntRange(LEAST_TOKENS),
+    default=TOKENS,
     show_default=True,
     metavar="N",
     help="Tokens of the text that are used at most.",
@@ -48,8 +49,8 @@ def quantize_command(model: str, texts: Path, output: Path, block: str, tokens: 
     """Write a checkpoint of MODEL whose matrices have 4 bits, and lose less than `quantize: int4` does.
 
     MODEL is a checkpoint folder, a hub id, or a model.yaml with either, for text generation, classification or
-    features. Layer by layer, rounding errors are made up for by the weights that are rounded later, as inputs ask
-    for it that the texts bring about (GPTQ). The folder is one of compressed-tensors, which others read, too.
+    features. The error of each weight is compensated by weights that are rounded later, by how the inputs of a
+    matrix correlate on your text (GPTQ). The folder is one of compressed-tensors, which other runtimes read, too.
     """
     from partc.calibration.quantizing import quantize_checkpoint
     from partc.cli.progress import progress_bar
@@ -74,6 +75,6 @@ def _print(found: Quantized) -> None:
     )
     click.echo(
         f"their outputs are off by {found.error:.3%} of their square on these texts, "
-        f"and by {found.plain:.3%} with `quantize: int4`"
+        f"and by {found.by_itself:.3%} with `quantize: int4`"
     )
     click.echo(f"wrote {found.folder}; next: partc compile {found.folder} --target devices.yaml")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from partc.cli.main import run
+from partc.errors import ModelError
 
 pytestmark = pytest.mark.hf
 
@@ -72,7 +74,7 @@ def test_the_new_checkpoint_is_compiled_integer_for_integer(
     plain = checkpoint(tmp_path / "plain", kind, **more)
     assert quantize(plain, tmp_path, TEXT, "--json") == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["error"] < told["plain"]
+    assert told["error"] < told["by_itself"]
     (tmp_path / "devices.yaml").write_text(DEVICES)
     model = tmp_path / "model.yaml"
     model.write_text("model: new\nmax_sequence: 64\n")
@@ -89,25 +91,73 @@ def test_the_new_checkpoint_is_compiled_integer_for_integer(
     assert 0 < float((old - new).abs().max()) < 0.5 * float(old.abs().max())
 
 
-def test_a_layer_is_called_with_what_the_one_before_it_made() -> None:
-    """Layer by layer the result is that of the network."""
-    import torch
-    from transformers import AutoModelForCausalLM, LlamaConfig
+FAMILIES: dict[str, dict[str, Any]] = {
+    "llama": {},
+    "gemma2": {"head_dim": 16, "num_key_value_heads": 2, "sliding_window": 8},
+    "phi": {},
+    "opt": {"ffn_dim": 96, "word_embed_proj_dim": 64},
+}
 
-    from partc.calibration.layers import calls_of, first_input, layers_of
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_a_layer_is_called_with_what_the_one_before_it_made(kind: str) -> None:
+    """Layer by layer the result is that of the network, for other windows, too."""
+    import torch
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+
+    from partc.calibration.layers import calls_of, check_alike, first_input, layers_of
 
     torch.manual_seed(1)
-    network = AutoModelForCausalLM.from_config(LlamaConfig(**SIZES)).eval()
+    network = AutoModelForCausalLM.from_config(CONFIG_MAPPING[kind](**{**SIZES, **FAMILIES[kind]})).eval()
     windows = [torch.randint(0, 90, (1, 24)) for _ in range(2)]
+    kept: list[torch.Tensor] = []
     with torch.no_grad():
-        name, layers = layers_of(network)
-        assert name == "model.layers"
+        _, layers = layers_of(network)
         calls = calls_of(network, layers, windows[0])
+        check_alike(calls, calls_of(network, layers, windows[1]))
         hidden = first_input(network, layers[0], windows[1])
         for layer, call in zip(layers, calls, strict=True):
             hidden = call.run(layer, hidden)
-        found = network.lm_head(network.model.norm(hidden))
-        torch.testing.assert_close(found, network(windows[1]).logits)
+        hook = layers[-1].register_forward_hook(
+            lambda layer, given, made: kept.append(made[0] if isinstance(made, tuple) else made)
+        )
+        network(windows[1])
+        hook.remove()
+    torch.testing.assert_close(hidden, kept[0])
+
+
+def test_layers_that_read_more_of_a_token_are_refused() -> None:
+    import torch
+
+    from partc.calibration.layers import Call, check_alike
+
+    calls = [
+        [Call((torch.zeros(2), token), {"mask": None}, False)] for token in (torch.ones(1), torch.zeros(1))
+    ]
+    check_alike(calls[0], calls[0])
+    with pytest.raises(ModelError, match="read tokens beside"):
+        check_alike(calls[0], calls[1])
+
+
+def test_a_checkpoint_in_16_bits_stays_one(tmp_path: Path) -> None:
+    """Scales have its type, and were rounded to it before errors were made up for."""
+    import torch
+    from safetensors.torch import load_file
+    from transformers import AutoModelForCausalLM
+
+    from partc.calibration.quantizing import quantize_checkpoint
+
+    plain, half = checkpoint(tmp_path / "plain"), tmp_path / "half"
+    AutoModelForCausalLM.from_pretrained(plain).to(torch.bfloat16).save_pretrained(half)
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copyfile(plain / file, half / file)
+    (tmp_path / "texts.txt").write_text(TEXT)
+    found = quantize_checkpoint(str(half), tmp_path / "texts.txt", tmp_path / "new")
+    assert found.error < found.by_itself
+    tensors = load_file(tmp_path / "new" / "model.safetensors")
+    assert {tensor.dtype for name, tensor in tensors.items() if name.endswith(("_scale", "norm.weight"))} == {
+        torch.bfloat16
+    }
 
 
 def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -116,7 +166,7 @@ def test_what_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     (tmp_path / "t5.yaml").write_text("model: plain\ntask: text2text-generation\n")
     for model, text, message in (
         (plain, "abc", "3 tokens are too few"),
-        (tmp_path / "random.yaml", TEXT, "a checkpoint in a folder or on the hub"),
+        (tmp_path / "random.yaml", TEXT, "takes a checkpoint in a folder or on the hub"),
         (tmp_path / "t5.yaml", TEXT, "reads more than a text"),
         (tmp_path / "nowhere", TEXT, "nowhere"),
     ):

@@ -53,11 +53,13 @@ def test_integers_have_4_bits_and_scales_are_those_of_float16(
     assert int(found.values.min()) >= -8
     assert int(found.values.max()) <= 7
     assert torch.equal(found.scales, found.scales.half().float())
+    narrow = rounded(weight, inputs.T @ inputs, 32, torch.bfloat16).scales
+    assert torch.equal(narrow, narrow.bfloat16().float())
     assert torch.isfinite(found.matrix()).all()
     assert not found.matrix()[0].any(), "zero stays zero"
     if not known:
         scale = found.scales.abs().repeat_interleave(32, dim=1)
-        assert ((weight - found.matrix()).abs() <= 1.01 * scale + 1e-6).all()
+        assert ((weight - found.matrix()).abs() <= 2 * scale + 1e-6).all(), "the largest may be cut off"
 
 
 def test_the_words_are_those_of_compressed_tensors() -> None:
