@@ -36,7 +36,7 @@ _waited: list[float] = []
 _running: list[bool] = []
 """Whether the command has begun."""
 _last_acts: list[Callable[[], None]] = []
-"""What is done however the process ends."""
+"""What is run before the process ends."""
 
 
 def arm() -> None:
@@ -61,7 +61,7 @@ def finish() -> None:
 
 
 def at_the_end(act: Callable[[], None]) -> None:
-    """Do this however the process ends, an end in the middle of an import among them: something short, done once."""
+    """Run something short where this module ends the process, which leaves no block and runs no exit function."""
     _last_acts.append(act)
 
 
@@ -128,7 +128,10 @@ def _end_at_once() -> NoReturn:
 
 def _end(code: int) -> NoReturn:
     while _last_acts:
-        _last_acts.pop()()
+        try:
+            _last_acts.pop()()
+        except Exception:  # nothing may keep the process from ending
+            continue
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

@@ -72,14 +72,14 @@ def _remove_leftovers() -> None:
 
 @cache
 def _remove_at_the_end() -> None:
-    """Remove the folders of this process if it is ended where blocks and exit functions are left out."""
-    owner = os.getpid()
+    """Remove the folders of this process where it ends without leaving blocks; those of its parent are not its own."""
+    os.register_at_fork(after_in_child=_own.clear)
+    at_the_end(_remove_all_own)
 
-    def act() -> None:
-        for folder in list(_own) if os.getpid() == owner else ():
-            _remove_own(folder)
 
-    at_the_end(act)
+def _remove_all_own() -> None:
+    for folder in list(_own):
+        _remove_own(folder)
 
 
 def _remove_own(folder: Path) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields
 from functools import partial
 from numbers import Integral
 from pathlib import Path
@@ -222,7 +223,7 @@ class Ring:
         Raises:
             RunError: the model is another kind, or the ring is gone.
         """
-        self._refuse_of_texts()
+        self._refuse_generating()
         return self.submit(texts).result().outputs
 
     def run(
@@ -233,13 +234,13 @@ class Ring:
         sounds: Sequence[PathLike] = (),
     ) -> Mapping[str, Array]:
         """Outputs by name, of a model of tensors or of one that classifies pictures or sounds; raises as `encode`."""
-        self._refuse_of_texts()
+        self._refuse_generating()
         given = inputs if inputs is not None else self._media(images, sounds)
         if not given:
-            raise RunError("nothing is given: neither inputs, nor images, nor sounds", where="Ring.run")
+            raise RunError("nothing is given", where="Ring.run", hint="give inputs, images or sounds")
         return self.submit(inputs=given).result().outputs
 
-    def _refuse_of_texts(self) -> None:
+    def _refuse_generating(self) -> None:
         """Refuse a model whose answers are tokens."""
         _, role = self._standing()
         if role.model.generates:
@@ -261,9 +262,10 @@ class Ring:
             options: further fields of `partc.runtime.client.query.Query`: `max_new_tokens`, `sampling`, `trace`.
 
         Raises:
-            RunError: the ring is closed. What is wrong with the request is the exception of its result.
+            RunError: the ring is closed, or there is no such option. What else is wrong is the exception of the result.
         """
         thread, _ = self._standing()
+        _refuse_unknown(options, [field.name for field in fields(Query)])
         return thread.submit(Query(prompts, inputs=inputs, **options), lambda tokens: None).outcome
 
     def begin(
@@ -279,7 +281,7 @@ class Ring:
         errors are those of `generate`.
         """
         thread, role = self._standing()
-        _refuse_unknown(options)
+        _refuse_unknown(options, [*Options.__annotations__, "max_new_tokens"])
         if not role.model.generates:
             hint = "ring.run(inputs) for tensors, ring.encode(texts) for texts"
             raise RunError(
@@ -391,12 +393,12 @@ def _no_move(order: object, outcome: object) -> None:
     """Nobody is told of moves; `partc watch` shows them."""
 
 
-def _refuse_unknown(options: Mapping[str, object]) -> None:
-    """Refuse options that nobody reads: an answer is what was asked for."""
+def _refuse_unknown(options: Mapping[str, object], known: Collection[str]) -> None:
+    """Refuse unknown options: a misspelt one would be ignored silently."""
     for name in options:
-        if name not in Options.__annotations__:
-            near = difflib.get_close_matches(name, [*Options.__annotations__, "max_new_tokens"], n=1)
-            hint = f"did you mean `{near[0]}`?" if near else f"options: {', '.join(Options.__annotations__)}"
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean `{near[0]}`?" if near else f"options: {', '.join(known)}"
             raise RunError(f"there is no option `{name}`", where=name, hint=hint)
 
 
@@ -404,7 +406,9 @@ def _listed(stop: Stop) -> list[str | int]:
     if isinstance(stop, str | Integral):
         return [stop]
     if not isinstance(stop, Iterable):
-        raise RunError(f"{stop!r} is no text, no token id and no list of them", where="stop")
+        raise RunError(
+            f"{stop!r} is not a text, a token id or a list of them", where="stop", hint="stop=['\\n', 2]"
+        )
     return list(stop)
 
 

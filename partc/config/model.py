@@ -52,7 +52,7 @@ _KEYS = (
     "ignore_tensors",
     "adapters",
 )
-_IN_ONNX = {"dtype": "types", "image_size": "sizes", "samples": "sizes"}
+_FIXED_BY_ONNX = {"dtype": "types", "image_size": "sizes", "samples": "sizes"}
 """Key that says nothing of an ONNX graph → what it has instead."""
 _IN_QUANTIZE = {key: f"write `quantize: {{{key}: …}}`" for key in QUANTIZE_KEYS}
 """Key → the place where it belongs."""
@@ -178,7 +178,7 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
             "task `graph` and a model `{onnx: file}` belong together", "task" if "task" in top else "model",
             hint="write `task: graph` with `model: {onnx: net.onnx}`, or another task with a checkpoint",
         )  # fmt: skip
-    _refuse_of_graphs(top, task)
+    _refuse_keys_of_checkpoints(top, task)
     largest = _max_batch(top, task)
     _check_media(top, task, largest)
     return ModelConfig(
@@ -206,11 +206,11 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
     )
 
 
-def _refuse_of_graphs(top: Section, task: str) -> None:
+def _refuse_keys_of_checkpoints(top: Section, task: str) -> None:
     """Refuse what an ONNX graph has by itself."""
     if task != "graph":
         return
-    for key, instead in _IN_ONNX.items():
+    for key, instead in _FIXED_BY_ONNX.items():
         if key in top:
             raise top.error(f"an ONNX graph has {instead} of its own", key, hint=f"remove `{key}`")
 

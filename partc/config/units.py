@@ -19,7 +19,7 @@ _QUANTITY = re.compile(r"^\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)\s*([A-Z
 
 
 _LARGEST = 1e18
-"""No quantity is larger, in the first of its units: products and ratios of such are numbers still."""
+"""No quantity is larger, in its base unit: products and ratios of such are numbers still."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Kind:
     example: str
     """A correct value, shown in messages."""
     least: float = 0.0
-    """No value above zero is smaller: what takes so much of a step would take for ever."""
+    """No value above zero is smaller, in the base unit: at a lower rate a step would practically never end."""
 
     def parse(self, value: object, *, where: str | None = None, allow_zero: bool = False) -> float:
         """The value in the base unit.
@@ -57,8 +57,9 @@ class Kind:
             )
         result = number * self.units[unit]
         if result > _LARGEST or 0 < result < self.least:
-            bounds = f"{self.least:g} to {_LARGEST:g} {next(iter(self.units))}"
-            raise self._refuse(f"{str(value).strip()!r} is none that partc reckons with ({bounds})", where)
+            unit, size = next(iter(self.units.items()))
+            bounds = f"partc takes {self.least / size:g} to {_LARGEST / size:g} {unit}"
+            raise self._refuse(f"{str(value).strip()!r} is out of range: {bounds}", where)
         return result
 
     def _nearest(self, unit: str) -> str:

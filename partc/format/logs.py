@@ -89,7 +89,7 @@ EVENTS: tuple[LogEvent, ...] = (
     LogEvent("refused", "warning", _ANY, ("cause", "reason"), "a connection is refused: {reason}"),
     LogEvent(
         "strangers", "warning", _ANY, ("connections",),
-        "{connections} connections spoke another protocol, or had no key of this ring",
+        "connections that spoke another protocol, or had no key of this ring: {connections}",
     ),
     LogEvent("misfit", "error", _ANY, ("cause", "reason"), "this device does not fit the ring: {reason}"),
     # the ring

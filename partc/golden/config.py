@@ -25,6 +25,7 @@ from partc.config.yamlfile import load_yaml
 from partc.errors import ConfigError
 from partc.pipeline.default import PHASES
 from partc.planner.solve import STRATEGIES
+from partc.runtime.client.prompts import half_at_most
 
 GOLDEN_FILE = "golden.yaml"
 PARTS = ("graph", "weights", "plan", "bundle", "tokens", "cost")
@@ -70,7 +71,7 @@ class Case:
 
     def most_tokens(self, max_sequence: int) -> int:
         """Tokens of an answer at most, where nothing is said 32, or half of a short `max_sequence`."""
-        return min(TOKENS, max(1, max_sequence // 2)) if self.tokens is None else self.tokens
+        return half_at_most(max_sequence, TOKENS) if self.tokens is None else self.tokens
 
     @property
     def is_built(self) -> bool:

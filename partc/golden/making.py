@@ -120,6 +120,8 @@ def _answers(case: Case, build: Path, following: Following) -> list[dict[str, An
         try:
             return answers(case, ring)
         except RunError as error:
+            if error.cause != "input":
+                raise
             where = f"golden.yaml: cases.{case.name}.prompts"
             raise ConfigError(error.message, where=where, hint=error.hint) from error
 

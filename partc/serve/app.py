@@ -287,9 +287,7 @@ class Endpoint:
         most = self.rings.most + self.limits.most_waiting
         if answers > most:
             self.metrics.requests["refused"] += 1
-            raise ApiError(
-                f"{answers} answers are asked for, and this server takes {most} at a time (--queue)"
-            )
+            raise ApiError(f"{answers} answers are asked for, and this server takes {most} at a time")
         if self.metrics.in_flight + answers > most:
             self.metrics.requests["refused"] += 1
             message = f"{self.metrics.in_flight} answers are under way or wait, at most {most} may (--queue)"

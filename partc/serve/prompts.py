@@ -50,5 +50,7 @@ def _check_tokens(role: Role, tokens: Sequence[int], param: str) -> None:
     if not tokens:
         raise ApiError("the prompt is empty", param=param)
     vocabulary = role.model.vocab_size
-    if min(tokens) < 0 or (vocabulary is not None and max(tokens) >= vocabulary):
-        raise ApiError(f"a token is none of the model's, 0 to {(vocabulary or 0) - 1}", param=param)
+    if min(tokens) < 0:
+        raise ApiError("a token is below 0: token ids count from 0", param=param)
+    if vocabulary is not None and max(tokens) >= vocabulary:
+        raise ApiError(f"a token is none of the model's, 0 to {vocabulary - 1}", param=param)

@@ -162,6 +162,16 @@ def test_a_step_that_waits_is_not_left(stage: ModuleType, tmp_path: Path) -> Non
 
 
 @into_python
+def test_token_ids_are_held_against_the_vocabulary(stage: ModuleType, tmp_path: Path) -> None:
+    source = stage.Stage(str(BUILDS["three"](tmp_path) / "devices" / "a"))
+    source.reset(0)
+    for token, message in ((VOCABULARY, "is not below vocab_size"), (-1, "token -1 is below 0")):
+        with pytest.raises(RuntimeError, match=message):
+            source.step(stage.step_of("prefill", 1, 0), {"input_ids": stage.bytes_of([token])})
+    assert source.step(stage.step_of("prefill", 1, 0), {"input_ids": stage.bytes_of([VOCABULARY - 1])})
+
+
+@into_python
 def test_a_step_that_has_nothing_left_to_compute_may_be_left(stage: ModuleType, tmp_path: Path) -> None:
     """The source need not learn the token that it goes on with."""
     source = stage.Stage(str(BUILDS["three"](tmp_path) / "devices" / "a"))

@@ -154,6 +154,8 @@ def test_strangers_are_told_of_once_a_minute() -> None:
     strangers = Strangers()
     counts = ((0, 5.0), (3, 6.0), (3, 7.0), (9, 8.0), (9, 66.0), (9, 999.0))
     assert [strangers.to_tell(count, now) for count, now in counts] == [0, 3, 0, 0, 6, 0]
+    assert strangers.due_s(9, 999.0) is None
+    assert (strangers.due_s(10, 80.0), strangers.due_s(10, 999.0)) == (46.0, 0.0)
 
 
 def test_a_ring_is_silent_where_no_log_is_wanted(build: Path, capfd: pytest.CaptureFixture[str]) -> None:

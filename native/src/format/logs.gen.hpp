@@ -46,7 +46,7 @@ inline constexpr std::array<LogEvent, 25> LOG_EVENTS{{
     {"refused", 2,
      "a connection is refused: {reason}"},
     {"strangers", 2,
-     "{connections} connections spoke another protocol, or had no key of this ring"},
+     "connections that spoke another protocol, or had no key of this ring: {connections}"},
     {"misfit", 3,
      "this device does not fit the ring: {reason}"},
     {"stalled", 2,

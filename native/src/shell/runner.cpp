@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <limits>
 #include <utility>
 
 #include "errors.hpp"
@@ -146,8 +147,11 @@ std::vector<Event> Runner::events() {
 }
 
 std::optional<double> Runner::timeout() const {
+  const double now = monotonic();
   const core::Due deadline = device_->deadline();
-  return deadline ? std::optional(std::max(0.0, *deadline - monotonic())) : std::nullopt;
+  const std::optional<double> due = strangers_.due_s(transport_->strangers(), now);
+  if (!deadline) return due;
+  return std::min(std::max(0.0, *deadline - now), due.value_or(std::numeric_limits<double>::infinity()));
 }
 
 // -- events into the core

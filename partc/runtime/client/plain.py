@@ -25,7 +25,7 @@ def whole(value: object, name: str) -> int:
         raise _not(value, name, "a whole number")
     number = int(value)
     if not 0 <= number < _MOST:
-        raise RunError(f"{number} is out of range", where=name, hint="a whole number from 0 on")
+        raise RunError(f"{number} is out of range", where=name, hint=f"0 to {_MOST - 1}")
     return number
 
 
@@ -83,4 +83,4 @@ def _float(value: Real) -> float:
 
 
 def _not(value: object, name: str, wanted: str) -> RunError:
-    return RunError(f"{value!r} is not {wanted}", where=name)
+    return RunError(f"{value!r} is not {wanted}", where=name, hint=f"give {wanted}, or leave `{name}` out")

@@ -36,7 +36,12 @@ def default_tokens(model: Model, prompts: Sequence[Sequence[int]]) -> int:
     if not model.generates:
         return 0
     before = max((len(model.before_answer(prompt)) for prompt in prompts), default=0)
-    return max(1, min(64, model.max_sequence // 2, model.max_sequence - before))
+    return max(1, min(half_at_most(model.max_sequence, 64), model.max_sequence - before))
+
+
+def half_at_most(max_sequence: int, most: int) -> int:
+    """So many new tokens, or half of a short `max_sequence`: the rest is for the prompt."""
+    return min(most, max(1, max_sequence // 2))
 
 
 def _split(prompts: Prompts) -> tuple[list[str], list[list[int]]]:

@@ -163,8 +163,12 @@ class Runner:
         return self._transport.poll(self._timeout())
 
     def _timeout(self) -> float | None:
-        deadline = self._device.deadline
-        return None if deadline is None else max(0.0, deadline - time.monotonic())
+        now, deadline = time.monotonic(), self._device.deadline
+        waits = (
+            None if deadline is None else max(0.0, deadline - now),
+            self._strangers.due_s(self._transport.strangers, now),
+        )
+        return min((each for each in waits if each is not None), default=None)
 
     # -- events into the core
 

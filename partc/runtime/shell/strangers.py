@@ -10,10 +10,14 @@ from partc.format.logs import STRANGERS_EVERY_S
 
 @dataclass(slots=True)
 class Strangers:
-    """What was told of them."""
+    """Count of the connections that the log has told of."""
 
     _told: int = 0
     _told_at: float = -math.inf
+
+    def due_s(self, count: int, now: float) -> float | None:
+        """Seconds until more of them are to be told of; None: none are left to tell of."""
+        return None if count == self._told else max(0.0, self._told_at + STRANGERS_EVERY_S - now)
 
     def to_tell(self, count: int, now: float) -> int:
         """How many are to be told now, of so many in all; 0: none, or not yet."""

@@ -124,6 +124,7 @@ def _infinite(scales: torch.Tensor) -> torch.Tensor:
         (_with("qzeros", lambda zeros: zeros | 15), "stores the zero point 15"),
         (_with("qweight", lambda words: words[:-1].clone()), "q_proj"),
         (_with("g_idx", lambda index: index + 9), "does not name one of"),
+        (_with("g_idx", lambda index: index[:10].clone()), "does not name one of"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_named(

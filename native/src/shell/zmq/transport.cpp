@@ -252,7 +252,7 @@ std::vector<Event> ZmqTransport::read_router_monitor() {
   for (const auto& [event, descriptor] : told_by(*router_monitor_)) {
     if (event == ZMQ_EVENT_ACCEPTED) {
       incoming_.closed.erase(descriptor);
-      unproven_.insert(descriptor);
+      strangers_ += !unproven_.insert(descriptor).second;  // the end of the one before was not told
       accepted(descriptor);
     }
     if (event == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) unproven_.erase(descriptor);
