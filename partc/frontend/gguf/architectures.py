@@ -89,6 +89,7 @@ def config_of(file: GgufFile) -> Config:
         token = file.number(f"tokenizer.ggml.{key}_token_id")
         config[setting] = token if token is not None and token < config["vocab_size"] else None
     row.finish(config, file)
+    _check_rotation(config, file)
     config["architectures"] = [_causal_class(row.model_type)]
     return config
 
@@ -240,6 +241,21 @@ def _partial(config: Config, file: GgufFile) -> None:
     turned = file.number(f"{_prefix(file)}rope.dimension_count") or width
     config.setdefault("rope_parameters", {"rope_type": "default", "rope_theta": 10000.0})
     config["rope_parameters"]["partial_rotary_factor"] = turned / width
+
+
+def _check_rotation(config: Config, file: GgufFile) -> None:
+    """Refuse a part of a head that is rotated and that the model's class has no setting for."""
+    turned = file.number(f"{_prefix(file)}rope.dimension_count")
+    if turned is None:
+        return
+    width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    part = config.get("rope_parameters", {}).get("partial_rotary_factor", 1.0)
+    if turned != round(width * part):
+        raise ModelError(
+            f"it rotates {turned:g} numbers of heads of {width}, which {config['model_type']} does not",
+            where=f"{file.path}: rope.dimension_count",
+            hint="download it again, or give the checkpoint in safetensors",
+        )
 
 
 def _scale_queries(config: Config, layers_of_widest: int) -> None:

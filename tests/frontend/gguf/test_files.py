@@ -259,3 +259,9 @@ def test_a_tensor_that_belongs_nowhere_is_named(llama: Path, tmp_path: Path) -> 
     finish(writer)
     with pytest.raises(UserError, match=r"no tensor for model\.layers\.1\.mlp\.up_proj"):
         _parameters(tmp_path / "m.gguf")
+
+
+def test_a_part_of_a_head_that_is_rotated_is_no_small_matter(llama: Path, tmp_path: Path) -> None:
+    rewrite(llama, tmp_path / "m.gguf", lambda name, data: None, {"llama.rope.dimension_count": 6})
+    with pytest.raises(UserError, match="it rotates 6 numbers of heads of"):
+        _parameters(tmp_path / "m.gguf")
