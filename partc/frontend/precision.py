@@ -23,8 +23,9 @@ def precision_of(config: ModelConfig, graph: Graph) -> Quantization | None:
 
 def notes_on_formats(module: Module) -> list[str]:
     """A remark where matrices are stored in formats that become floats, which take more memory than the checkpoint."""
-    if module.info.quantize not in (None, AS_STORED):
-        return []
+    wanted = module.info.quantize
+    if wanted not in (None, AS_STORED) or (wanted is None and has_stored_integers(module.graph)):
+        return []  # in the second case somebody wrote `quantize: none`
     names: set[str] = set()
     count = size = 0
     tables = {node.inputs[0] for node in module.graph.nodes if node.op == "Gather"}

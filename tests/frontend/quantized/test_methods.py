@@ -18,7 +18,9 @@ from partc.bundle.streaming import stream_weights
 from partc.bundle.tensors import open_tensors
 from partc.config.model import ModelConfig, load_model_config
 from partc.errors import UserError
+from partc.frontend import load_module
 from partc.frontend.load import open_weights
+from partc.frontend.precision import notes_on_formats
 from partc.frontend.trace.export import build_fake
 from partc.ir.graph import ModelInfo, Weight
 from partc.ir.weights import WeightExpr, materialize
@@ -158,3 +160,12 @@ def test_a_config_that_says_quantised_over_plain_weights_is_refused(plain: Path,
 def test_makers_differ() -> None:
     made: list[Maker] = [make() for make in MAKERS.values()]
     assert len({json.dumps(dict(maker.settings), sort_keys=True) for maker in made}) >= 15
+
+
+def test_who_asks_for_floats_is_told_nothing(plain: Path, tmp_path: Path) -> None:
+    """Act order of one matrix keeps it from being stored as integers; others are."""
+    folder = _changed(plain, tmp_path, _with("g_idx", lambda index: index.flip(0).contiguous()))
+    (tmp_path / "floats.yaml").write_text("model: model\nquantize: none\n")
+    kept, floats = (load_module(load_model_config(path)) for path in (folder, tmp_path / "floats.yaml"))
+    assert ["1 matrix is" in note for note in notes_on_formats(kept)] == [True]
+    assert notes_on_formats(floats) == []
