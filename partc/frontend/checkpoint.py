@@ -27,7 +27,7 @@ from partc.frontend.equal_tensors import equal_values
 from partc.frontend.source import random_network
 from partc.frontend.symbolic import SymbolicTensor
 from partc.frontend.ties import tie_where_equal
-from partc.frontend.unused import explain_unused
+from partc.frontend.unused import CONFIG, explain_unused, settings_of
 from partc.ir.graph import ModelInfo
 from partc.ir.types import BY_LONG, BY_SHORT, ElementType
 from partc.ir.weights import Array, Leaf, Step, WeightExpr, materialize
@@ -61,7 +61,7 @@ class Checkpoint(Weights):
         self,
         tensors: Tensors,
         read: Callable[[Leaf], Array],
-        folder: Path,
+        place: Path,
         ignored: Sequence[str] = (),
         adapters: Sequence[Adapter] = (),
     ) -> None:
@@ -70,14 +70,14 @@ class Checkpoint(Weights):
         Args:
             tensors: the tensors of the checkpoint.
             read: reads one tensor of its files.
-            folder: where the files are.
+            place: the folder or the file that the user gave, for messages.
             ignored: patterns (`fnmatch`) of keys that the user leaves out.
             adapters: what is merged into the weights, in this order.
         """
         self._adapters = adapters
         self._tensors = tensors
         self._read = read
-        self._folder = folder
+        self._place = place
         self._ignored = ignored
         # The same network may be made several times, until one way of tracing it succeeds.
         self._equal = cache(self._compare)
@@ -97,11 +97,11 @@ class Checkpoint(Weights):
             merge_adapter(network, located.tensors, adapter)
         short = element_type(next(network.parameters())).short
         values = tie_where_equal(
-            network, located.tensors, lambda a, b: self._equal(a.expr, b.expr, short), self._folder
+            network, located.tensors, lambda a, b: self._equal(a.expr, b.expr, short), self._place
         )
         unused = {key: stored[key].shape for key in located.unused}
         sources = self._sources(network, values, unused)
-        explain_unused(network, unused, self._folder, self._ignored, reached)
+        explain_unused(network, unused, self._place, self._ignored, reached)
         return sources
 
     def _sources(
@@ -127,21 +127,22 @@ class Checkpoint(Weights):
         self, network: PreTrainedModel, name: str, parameter: torch.Tensor, unused: _Shapes
     ) -> None:
         """Say why a parameter has no tensor: names that are not understood say more than the one that is missing."""
-        explain_unused(network, unused, self._folder, self._ignored, reached, only_known_faults=True)
+        explain_unused(network, unused, self._place, self._ignored, reached, only_known_faults=True)
         raise ModelError(
             f"the checkpoint has no tensor for {name} {list(parameter.shape)}",
-            where=str(self._folder),
+            where=str(self._place),
             hint="write `tie_word_embeddings: true` in config.json if the head is the table of tokens"
-            if _is_shaped_as_table(network, parameter)
+            if _is_shaped_as_table(network, parameter) and settings_of(self._place) == CONFIG
             else "is it the checkpoint of this model, and of this task (a classifier needs a trained head)?",
         )
 
     def _check_shape(self, name: str, source: SymbolicTensor, shape: tuple[int, ...]) -> None:
         if source.shape != shape:
             raise ModelError(
-                f"{name} should be {list(shape)} by config.json, but is {list(source.shape)} in the checkpoint",
-                where=str(self._folder),
-                hint="config.json and the checkpoint do not belong together; download both again",
+                f"{name} should be {list(shape)} by {settings_of(self._place)}, "
+                f"but is {list(source.shape)} in the checkpoint",
+                where=str(self._place),
+                hint="they do not belong together: download both again",
             )
 
     def _check_kind(self, name: str, source: SymbolicTensor, parameter: torch.Tensor) -> None:
@@ -149,7 +150,7 @@ class Checkpoint(Weights):
         if parameter.is_floating_point() and BY_SHORT[source.dtype].numpy.kind in "iub":
             raise ModelError(
                 f"{name} is stored as whole numbers ({source.dtype})",
-                where=str(self._folder),
+                where=str(self._place),
                 hint="give the checkpoint that it was made from, in float32, float16 or bfloat16",
             )
 
@@ -159,7 +160,7 @@ class Checkpoint(Weights):
             if not self._equal(stored[first].expr, stored[other].expr, stored[first].dtype):
                 raise ModelError(
                     f"{name} has two tensors, {first} and {other}, which differ",
-                    where=str(self._folder),
+                    where=str(self._place),
                     hint="remove the one that is not meant, or save the model again with save_pretrained",
                 )
 

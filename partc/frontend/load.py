@@ -22,7 +22,7 @@ from transformers import (
 )
 
 from partc.config.model import ModelConfig
-from partc.config.sources import OnnxFile
+from partc.config.sources import GgufModel, OnnxFile
 from partc.errors import ModelError
 from partc.format.tasks import (
     AUDIO_TEXT,
@@ -111,11 +111,12 @@ def open_checkpoint(source: Source, folder: Path, config: ModelConfig) -> Checkp
         ModelError: a file is missing or damaged, or parts of a quantised matrix do not fit together.
     """
     stored, read = read_index(folder), open_folder(folder)
+    place = config.model.path if isinstance(config.model, GgufModel) else folder
     if is_gguf(folder):
         first = GgufFile(folder / next(iter(stored.values())).file)
-        return Checkpoint(tensors_of(first, stored), read, folder, config.ignore_tensors, config.adapters)
+        return Checkpoint(tensors_of(first, stored), read, place, config.ignore_tensors, config.adapters)
     plain = model_tensors(stored, source.quantized, read, folder)
-    return Checkpoint(lambda network: plain, read, folder, config.ignore_tensors, config.adapters)
+    return Checkpoint(lambda network: plain, read, place, config.ignore_tensors, config.adapters)
 
 
 def load_network(source: Source, folder: Path, config: ModelConfig, dtype: torch.dtype) -> Any:

@@ -110,20 +110,29 @@ def explain_unused(
             )
 
 
+CONFIG = "config.json"
+"""Where the settings of a checkpoint stand that is no one file."""
+
+
+def settings_of(place: Path) -> str:
+    """Where the settings of a model stand, in words."""
+    return "its header" if place.suffix == ".gguf" else CONFIG
+
+
 def _not_used(network: PreTrainedModel, keys: Sequence[str], folder: Path) -> ModelError:
     """The error about tensors that nobody knows."""
-    count = _layers(network)
+    count, settings = _layers(network), settings_of(folder)
     of_layers = sorted(
         {int(found[3]) for key in keys if (found := _LAYER.search(key)) and int(found[3]) >= count}
     )
     if of_layers and count:
         several = f"layers {of_layers[0]} to {of_layers[-1]}" if of_layers[1:] else f"layer {of_layers[0]}"
         has = f"{count} layer{'s' * (count > 1)}"
-        message = f"the checkpoint has tensors of {several}, but by config.json the model has {has}"
-        hint = f"write the number of layers that the checkpoint has in config.json ({of_layers[-1] + 1})"
+        message = f"the checkpoint has tensors of {several}, but by {settings} the model has {has}"
+        hint = f"write the number of layers that the checkpoint has in {settings} ({of_layers[-1] + 1})"
     else:
         message = f"the model does not use {len(keys)} tensor{'s' * (len(keys) > 1)} of the checkpoint"
-        hint = "is config.json that of this checkpoint?"
+        hint = f"is {settings} that of this checkpoint?"
     leave_out = "to leave such tensors out, write `ignore_tensors: [PATTERN]` in model.yaml"
     return ModelError(f"{message}: {_listed(keys)}", where=str(folder), hint=f"{hint}; {leave_out}")
 

@@ -257,8 +257,9 @@ def test_a_tensor_that_belongs_nowhere_is_named(llama: Path, tmp_path: Path) -> 
             writer.add_tensor(tensor.name, tensor.data)
     writer.add_tensor("blk.1.ffn_sideways.weight", np.zeros((4, 4), np.float32))
     finish(writer)
-    with pytest.raises(UserError, match=r"no tensor for model\.layers\.1\.mlp\.up_proj"):
+    with pytest.raises(UserError, match=r"no tensor for model\.layers\.1\.mlp\.up_proj") as caught:
         _parameters(tmp_path / "m.gguf")
+    assert caught.value.where == str(tmp_path / "m.gguf"), "the file that the user has"
 
 
 def test_a_part_of_a_head_that_is_rotated_is_no_small_matter(llama: Path, tmp_path: Path) -> None:
