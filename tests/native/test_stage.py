@@ -92,6 +92,14 @@ def test_the_chain_of_the_example_gives_the_tokens(
 
 
 @into_python
+@pytest.mark.parametrize("built_ring", cases(("three",)), indirect=True)
+def test_a_chain_without_a_device_ends(stage: ModuleType, built_ring: tuple[Path, DirectRing]) -> None:
+    build, _ = built_ring
+    with pytest.raises(RuntimeError, match="a value comes from nowhere"):
+        stage.chain(stages_of(stage, build)[:-1], PROMPT, COUNT)
+
+
+@into_python
 @pytest.mark.parametrize("built_ring", cases(("three", *STATEFUL)), indirect=True)
 def test_a_request_goes_on_where_its_rows_went(
     stage: ModuleType, built_ring: tuple[Path, DirectRing]

@@ -134,21 +134,31 @@ static partc_stage_step_t step_of(const char* phase, int64_t sequence, const int
   return step;
 }
 
+/* How many values all devices were given in this step. */
+static int given(const Device* devices, int count) {
+  int sum = 0;
+  for (int at = 0; at < count; ++at)
+    for (int value = 0; value < MOST_VALUES; ++value) sum += devices[at].is_given[value] != 0;
+  return sum;
+}
+
 /* The token that a step of all devices brings: values go to whoever waits for them, as soon as they are there. */
 static int64_t step_of_ring(Device* devices, int count, const partc_stage_step_t* step, int64_t* ids) {
   Made made[MOST_VALUES] = {{"input_ids", ids, step->sequence * (int64_t)sizeof *ids}};
-  int made_count = 1, left = count;
+  int made_count = 1, left = count, before;
   for (int at = 0; at < count; ++at) {
     memset(devices[at].is_given, 0, sizeof devices[at].is_given);
     devices[at].is_over = 0;
   }
-  while (left > 0) {
+  do {
+    before = made_count + given(devices, count) - left;
     left = 0;
     for (int at = 0; at < count; ++at) {
       if (!devices[at].is_over) go_on(&devices[at], step, made, &made_count);
       left += !devices[at].is_over;
     }
-  }
+  } while (left > 0 && made_count + given(devices, count) - left != before);
+  if (left > 0) fail("a value comes from nowhere: name the folders of all devices, each once");
   const int64_t token = emitted(devices, count, step->phase, made, made_count);
   for (int at = 1; at < made_count; ++at) free(made[at].data);
   return token;

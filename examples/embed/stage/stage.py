@@ -212,7 +212,10 @@ def values_of_ring(stages: list[Stage], step: Step, there: dict[str, bytes]) -> 
         stage: {value.name.decode(): value for value in stage.values(phase) if value.direction <= RECEIVED}
         for stage in stages
     }
+    left = -1
     while awaited:
+        if left == (left := len(awaited) - len(there) + sum(map(len, awaited.values()))):
+            raise RuntimeError("a value comes from nowhere: name the folders of all devices, each once")
         for stage, values in list(awaited.items()):
             late = {value.message for name, value in values.items() if name not in there}
             here = [name for name, value in values.items() if name in there and value.message not in late]
