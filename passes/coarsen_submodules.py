@@ -11,12 +11,13 @@ from partc.errors import UserError
 from partc.ir.effects import is_buffer
 from partc.ir.flow import free_nodes, light_nodes, widths
 from partc.ir.graph import Graph, ModelInfo, Module, State, Submodule, Value
+from partc.ir.homes import homes
 from partc.ir.workload import of_batch, workload
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
 from partc.planner.model.layers import Span, layers_in
 from passes.form_submodules import arrange
-from passes.profile_submodules import crossing_bytes, homes, profile_submodules
+from passes.profile_submodules import crossing_bytes, profile_submodules
 
 TINY = 0.02
 """A sub-module is glue if it holds and computes less than this part of what the largest ones do."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from partc.ir.graph import DependencyMap, Graph, Input, Module, Node, Submodule, Value
+from partc.ir.graph import DependencyMap, Graph, Module, Submodule
+from partc.ir.homes import homes, maker_of
 from partc.pipeline.contract import Context, Pass
 
 
@@ -34,7 +35,7 @@ def dependency_maps(graph: Graph, submodules: Sequence[Submodule]) -> tuple[Depe
     step inputs and what shared nodes make exist everywhere and are no entries. Values in the order in which
     they are made. O(V + E).
     """
-    home = {node: submodule.index for submodule in submodules for node in submodule.nodes}
+    home = homes(submodules)
     sdm: DependencyMap = {}
     rdm: DependencyMap = {}
     readers = graph.consumers()
@@ -46,10 +47,3 @@ def dependency_maps(graph: Graph, submodules: Sequence[Submodule]) -> tuple[Depe
             entries = sdm if made == target - 1 else rdm
             entries.setdefault((made, target), []).append(value)
     return sdm, rdm
-
-
-def maker_of(value: Value, home: dict[Node, int]) -> int | None:
-    """The sub-module that a value comes from; None for what exists on every device."""
-    if isinstance(value, Input):
-        return None if value.is_step else 0
-    return home.get(value.producer) if value.producer is not None else None

@@ -28,13 +28,13 @@ from partc.ir.graph import (
     Weight,
     dims_of,
 )
+from partc.ir.homes import homes, maker_of
 from partc.ir.once import once_nodes, once_values
 from partc.ir.types import HALF
 from partc.ir.weights import Join, Leaf, WeightExpr, leaves, print_expr
 from partc.ir.weights import Step as Transform
 from partc.ir.workload import Step, largest, workload
 from partc.pipeline.contract import Context, Pass
-from passes.map_dependencies import maker_of
 
 Stored = Callable[[Weight], int]
 """Bytes of a weight where it lies."""
@@ -126,11 +126,6 @@ def _check_symbols(info: ModelInfo, graph: Graph) -> None:
 
 def _quoted(dim: Dim, unknown: frozenset[str]) -> str:
     return f"{min(unknown)!r}" if dim in unknown else f"{min(unknown)!r} (in {dim!r})"
-
-
-def homes(submodules: Sequence[Submodule]) -> dict[Node, int]:
-    """For every node that is not shared the index of its sub-module."""
-    return {node: submodule.index for submodule in submodules for node in submodule.nodes}
 
 
 def _kept_values(graph: Graph, home: Mapping[Node, int]) -> set[Value]:

@@ -16,6 +16,7 @@ from partc.ir.edit import Names
 from partc.ir.equality import same_parts
 from partc.ir.flow import needed
 from partc.ir.graph import Graph, Input, Module, Node, Part, Value
+from partc.ir.homes import homes, maker_of
 from partc.ir.once import is_of_request, once_nodes
 from partc.pipeline.contract import Context, Pass
 from partc.pipeline.default import Default
@@ -29,8 +30,6 @@ from partc.planner.model.stages import (
     places_of,
     route,
 )
-from passes.map_dependencies import maker_of
-from passes.profile_submodules import homes
 from passes.shards.parts import shared_parts
 
 

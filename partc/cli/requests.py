@@ -13,6 +13,7 @@ from partc.api.media import media_option
 from partc.cli.load import read_text
 from partc.errors import RunError
 from partc.format.plain_files import utf8
+from partc.runtime.client.plain import MOST_COUNT
 
 if TYPE_CHECKING:
     from partc.format.dtypes import Array
@@ -119,7 +120,7 @@ def _ids(text: str, vocab_size: int | None) -> list[int]:
         ids = []
     if not ids:
         raise RunError("not a list of token ids", where=where, hint="write --token-ids 1,2,3")
-    limit = 2**31 if vocab_size is None else vocab_size  # no vocabulary comes near it
+    limit = MOST_COUNT if vocab_size is None else vocab_size  # no vocabulary comes near it
     for token in ids:
         if not 0 <= token < limit:
             raise RunError(

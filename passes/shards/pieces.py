@@ -16,8 +16,8 @@ from partc.ir.edit import Names
 from partc.ir.effects import updates
 from partc.ir.flow import needed
 from partc.ir.graph import Constant, Graph, Input, Node, State, Submodule, Value, Weight
+from partc.ir.homes import homes
 from partc.planner.groups.exchanges import sum_name
-from passes.profile_submodules import homes
 from passes.shards.blocks import SUM_TYPE, Block
 from passes.shards.by_rows import own_sizes, rows_apart, rows_by_sequence
 from passes.shards.divide import Share, behind_sum, is_sum_alone, partial_product

@@ -8,12 +8,13 @@ from dataclasses import replace
 from partc.config.devices import DeviceConfig
 from partc.ir.costs import node_cost
 from partc.ir.graph import Graph, ModelInfo, Node, State, Submodule, Weight
+from partc.ir.homes import homes
 from partc.ir.operators import UPDATE_STATE
 from partc.ir.types import BY_SHORT
 from partc.ir.workload import Step, largest, workload
 from partc.planner.model.problem import Block as Shareable
 from partc.planner.model.problem import Problem, Tiling
-from passes.profile_submodules import Stored, homes
+from passes.profile_submodules import Stored
 from passes.shards.blocks import ATTENTIONS, PRODUCTS, SUM_TYPE, Block, find_blocks
 from passes.shards.by_rows import has_own_rows
 

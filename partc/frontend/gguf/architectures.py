@@ -235,9 +235,14 @@ def _llama3_factors(theta: float, many: int, factor: float, original: int) -> An
     return np.where(lengths < original / _HIGH, 1, np.where(lengths > original / _LOW, factor, between))
 
 
+def _even_width(config: Config) -> int:
+    """Numbers of a head, where nothing else is said."""
+    return int(config["hidden_size"] // config["num_attention_heads"])
+
+
 def _partial(config: Config, file: GgufFile) -> None:
     """The part of a head that is rotated."""
-    width = config["hidden_size"] // config["num_attention_heads"]
+    width = _even_width(config)
     turned = file.number(f"{_prefix(file)}rope.dimension_count") or width
     config.setdefault("rope_parameters", {"rope_type": "default", "rope_theta": 10000.0})
     config["rope_parameters"]["partial_rotary_factor"] = turned / width
@@ -248,7 +253,7 @@ def _check_rotation(config: Config, file: GgufFile) -> None:
     turned = file.number(f"{_prefix(file)}rope.dimension_count")
     if turned is None:
         return
-    width = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    width = config.get("head_dim") or _even_width(config)
     part = config.get("rope_parameters", {}).get("partial_rotary_factor", 1.0)
     if turned != round(width * part):
         raise ModelError(
@@ -260,7 +265,7 @@ def _check_rotation(config: Config, file: GgufFile) -> None:
 
 def _scale_queries(config: Config, layers_of_widest: int) -> None:
     """Set the scale of queries, for which a file has no key: llama.cpp takes the head's width, but for 27B."""
-    wide = config["hidden_size"] // config["num_attention_heads"]
+    wide = _even_width(config)
     is_widest = config["num_hidden_layers"] == layers_of_widest
     config["query_pre_attn_scalar"] = wide if is_widest else config.get("head_dim", wide)
 

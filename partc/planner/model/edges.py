@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from partc.ir.graph import Input, Module
+from partc.ir.graph import Module
+from partc.ir.homes import homes, maker_of
 from partc.ir.once import once_values
 from partc.ir.workload import Step
 from partc.planner.model.problem import Edge, Result
@@ -31,10 +32,10 @@ def results_of(module: Module, step: Step) -> tuple[float, tuple[Result, ...]]:
     if module.info.has_states:
         return TOKEN_BYTES * step.sizes["batch"], ()
     submodules = module.submodules or ()
-    home = {node: submodule.index for submodule in submodules for node in submodule.nodes}
+    home = homes(submodules)
     last, found = 0.0, []
     for value in dict.fromkeys(module.graph.outputs):
-        maker = 0 if isinstance(value, Input) else home.get(value.producer) if value.producer else None
+        maker = maker_of(value, home)
         if maker == len(submodules) - 1:
             last += value.bytes(step.sizes)
         elif maker is not None:

@@ -129,21 +129,21 @@ def follow_step(problem: Problem, phase: Phase, stages: Stages) -> Timeline:
         _message(problem.link_of[runs[i].device, problem.source], runs[i].finish_s, (i, SOURCE), values)
         for i, values in results_sent(phase, stages, problem.source).items()
     ]
-    messages += back
-    end = max([runs[-1].finish_s, *_results_home(phase, stages, problem.source, runs, messages)])
-    return Timeline(phase.name, phase.weight, end, tuple(runs), tuple(messages))
+    home = _results_home(phase, stages, problem.source, runs, messages) if phase.results else ()
+    end = max([runs[-1].finish_s, *(message.arrive_s for message in back), *home])
+    return Timeline(phase.name, phase.weight, end, tuple(runs), (*messages, *back))
 
 
 def _results_home(
     phase: Phase, stages: Stages, source: str, runs: Sequence[StageRun], messages: Iterable[Message]
 ) -> Iterator[float]:
-    """When each result is on the source, which may make it or be sent it."""
+    """When results are on the source that it makes, or is sent anyway with `messages` of the step."""
     place = places_of(stages)
     results = {(place[result.maker], result.value) for result in phase.results}
     yield from (runs[maker].finish_s for maker, _ in results if runs[maker].device == source)
     for message in messages:
         sent = {(message.from_stage, value) for value in message.values}
-        if message.receiver == source and (message.to_stage == SOURCE or not results.isdisjoint(sent)):
+        if message.receiver == source and not results.isdisjoint(sent):
             yield message.arrive_s
 
 

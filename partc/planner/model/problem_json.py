@@ -77,7 +77,7 @@ def read_problem(data: object, file: str = "problem") -> Problem:
     if not submodules:
         raise top.error("there are no sub-modules", "submodules")
     _refuse_unlike_groups(top, submodules)
-    drafts = read_drafts(top)
+    drafts, edges = read_drafts(top), _edges(top, len(submodules))
     phases = _phases(top, names, submodules)
     if drafts is not None and any("results" in section for section in (top, *top.sections("phases"))):
         raise top.error("tokens are guessed of a model whose one result is the token", "drafts")
@@ -87,9 +87,9 @@ def read_problem(data: object, file: str = "problem") -> Problem:
         devices=devices,
         submodules=submodules,
         links=_links(top, names),
-        edges=_edges(top, len(submodules)),
+        edges=edges,
         return_bytes=_number(top, "return_bytes", 0),
-        results=() if phased else _results(top, len(submodules), _edges(top, len(submodules))),
+        results=_results(top, len(submodules), edges),
         phases=phases,
         batch=top.whole("batch", 1),
         returns=top.whole("returns", 0, 0) if "returns" in top else None,

@@ -11,7 +11,7 @@ import numpy as np
 from partc.errors import RunError
 from partc.format.message_parts import Sampling
 
-_MOST = 2**31
+MOST_COUNT = 2**31
 """No count and no token id is larger."""
 
 
@@ -24,8 +24,8 @@ def whole(value: object, name: str) -> int:
     if not isinstance(value, Integral) or isinstance(value, bool):
         raise _not(value, name, "a whole number")
     number = int(value)
-    if not 0 <= number < _MOST:
-        raise RunError(f"{number} is out of range", where=name, hint=f"0 to {_MOST - 1}")
+    if not 0 <= number < MOST_COUNT:
+        raise RunError(f"{number} is out of range", where=name, hint=f"0 to {MOST_COUNT - 1}")
     return number
 
 

@@ -115,9 +115,8 @@ def _draw(logits: npt.NDArray[np.float32], sampling: Sampling, row: int, positio
     if sampling.top_k:
         order = order[: sampling.top_k]
     ordered = logits[order].astype(np.float64)
-    with np.errstate(
-        over="ignore"
-    ):  # at next to no temperature all but the likeliest are infinitely far below it
+    # At next to no temperature all but the likeliest are infinitely far below it.
+    with np.errstate(over="ignore"):
         weights = np.exp((ordered - ordered[0]) / sampling.temperature)
     sums = np.cumsum(weights)
     kept = int(np.searchsorted(sums, sampling.top_p * sums[-1])) + 1 if sampling.top_p < 1.0 else len(sums)
