@@ -17,7 +17,7 @@ MANUAL = ROOT / "docs" / "python.md"
 LIGHT = ("click", "msgspec", "numpy", "onnx", "onnxruntime", "torch", "transformers", "tvm", "yaml", "zmq")
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.hf
 @pytest.mark.ort
 @pytest.mark.serve

@@ -46,7 +46,7 @@ def test_what_runs_as_planned_stays() -> None:
     assert all(isinstance(decision, Stay) for decision in quiet.run(100))
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("start", "problem"), [("aaaaaabbbbbb", TWO), (EVEN, THREE)])
 def test_noise_of_15_percent_moves_nothing_in_10_000_windows(start: str, problem: Problem, seed: int) -> None:
@@ -67,7 +67,7 @@ def test_a_device_at_half_speed_ends_within_90_percent_of_the_best_static_plan(
     assert len(slow.moves) <= 3
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("ratio", [2.0, 4.0, 8.0])
 @pytest.mark.parametrize("period_s", [10, 30, 60, 120, 300, 600, 1200])
 @pytest.mark.parametrize(("start", "problem"), [(EVEN, THREE), ("aaabbbbbbccc", FAST_MIDDLE)])

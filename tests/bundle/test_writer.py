@@ -58,6 +58,7 @@ def contents(folder: Path) -> dict[str, Any]:
     return {name: value for name, value in hash_folder(folder).items() if not any(o in name for o in outside)}
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_runner_reads_what_was_written(tmp_path: Path, target: str) -> None:
     folder = build(tmp_path, target=target)
@@ -100,6 +101,7 @@ def test_the_tokenizer_goes_to_the_source_alone(tmp_path: Path) -> None:
     assert [path.parent.parent.name for path in folder.rglob("tokenizer.json")] == ["phone"]
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("target", TARGETS)
 def test_equal_inputs_give_equal_bytes(tmp_path: Path, target: str) -> None:
     first, second = build(tmp_path, "one", target), build(tmp_path, "two", target)

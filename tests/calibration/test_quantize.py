@@ -53,7 +53,7 @@ def quantize(model: Path | str, folder: Path, text: str = TEXT, *more: str) -> i
 
 
 @pytest.mark.ort
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     ("kind", "more"),
     [

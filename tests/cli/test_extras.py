@@ -59,6 +59,7 @@ def test_a_client_of_a_running_ring(ring: str, command: tuple[str, ...]) -> None
     assert "error" not in done.stderr
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize(
     "command",
     [

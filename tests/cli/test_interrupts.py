@@ -42,7 +42,7 @@ def _start(code: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
     return process
 
 
-@pytest.mark.in_turns(4)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_at_any_moment_of_a_command(number: int, code: int, part: int, tmp_path: Path) -> None:

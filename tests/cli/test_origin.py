@@ -43,6 +43,7 @@ def test_a_build_of_which_only_the_model_is_known(build: Path) -> None:
         read_origin(build)
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("read", [read_origin, read_build])
 @pytest.mark.parametrize(
     ("content", "what"),

@@ -101,6 +101,7 @@ def test_timing_goes_to_stderr(build: Path, capsys: pytest.CaptureFixture[str]) 
     assert max(map(len, shown.err.splitlines())) <= 80
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [

@@ -80,7 +80,7 @@ def test_two_compiles_give_the_same_bytes(undisturbed: tuple[dict[str, str], flo
     assert any(name.endswith(".safetensors") for name in digests)
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("kills", [KILLS[0], pytest.param(KILLS[1], marks=pytest.mark.slow)])
 def test_a_killed_compile_leaves_nothing_that_looks_complete(
     kills: int, undisturbed: tuple[dict[str, str], float], tmp_path: Path

@@ -82,6 +82,7 @@ def test_a_program_in_cpp_decodes_from_a_library(tmp_path: Path) -> None:
     assert refused([program, folder, "5"]) == "the library uses telepathy, which this processor has not"
 
 
+@pytest.mark.in_turns(4)
 @pytest.mark.ort
 def test_a_program_for_node_decodes_from_a_graph(tmp_path: Path) -> None:
     need(None if shutil.which("node") else "no node (apt-get install nodejs npm)")

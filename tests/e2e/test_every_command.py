@@ -82,7 +82,7 @@ def commands_without_processes(made: Made) -> dict[str, list[str]]:
     }
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("task", TASKS)
 def test_commands_without_processes(made: Of, task: str, capsys: Capture) -> None:
     for command, arguments in commands_without_processes(made(task)).items():
@@ -92,6 +92,7 @@ def test_commands_without_processes(made: Of, task: str, capsys: Capture) -> Non
         assert not WRONG.search(told.err), f"{command}: {told.err}"
 
 
+@pytest.mark.in_turns(5)
 @pytest.mark.parametrize("task", TASKS)
 def test_programs_of_a_build_take_as_long_as_its_plan(made: Of, task: str) -> None:
     """The simulator follows the build's programs, in which pieces that run once are calls of their own."""

@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.ort,
     pytest.mark.tvm,
     pytest.mark.opencl,
-    pytest.mark.in_turns(2, whole=True),
+    pytest.mark.in_turns(8, whole=True),
 ]
 
 MODEL = """\

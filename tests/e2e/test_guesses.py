@@ -19,7 +19,7 @@ from tests.e2e.kills import answered
 from tests.e2e.test_survive import TARGETS, compiled
 from tests.native.compiled import native_runner
 
-pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.in_turns(2, whole=True)]
+pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.in_turns(8, whole=True)]
 
 MODEL = """\
 model:

@@ -109,6 +109,7 @@ def check(tmp_path: Path, bundle: Path, prompt: int, rounds: int, least: float =
             )
 
 
+@pytest.mark.in_turns(3)
 def test_the_memory_of_a_plan_holds(tmp_path: Path) -> None:
     bundle = build(tmp_path, SMALL)
     # Messages under way, large pages and the arena's notes weigh more in a small model.

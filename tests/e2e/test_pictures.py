@@ -21,6 +21,7 @@ links: {default: {bandwidth: 1 Gbit/s, latency: 1 ms}}
 """
 
 
+@pytest.mark.in_turns(2)
 def test_a_picture_is_classified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,7 +26,7 @@ links: {default: {bandwidth: 1 Gbit/s, latency: 1 ms}}
 """
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(6)
 def test_a_question_about_a_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

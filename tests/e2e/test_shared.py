@@ -48,7 +48,7 @@ from tests.families.check import (
 from tests.families.ring import DirectRing
 from tests.families.tiny import tiny_config
 
-pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.in_turns(2, whole=True)]
+pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.in_turns(8, whole=True)]
 TOKENS = 64
 TOLERANCE = 1e-4
 TWO_LAYERS = {"num_hidden_layers": 2, "n_layer": 2}

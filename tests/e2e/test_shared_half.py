@@ -34,6 +34,7 @@ def test_a_group_is_as_exact_as_one_device(
     check_half(ring, config, TOKENS, most=1.6)
 
 
+@pytest.mark.in_turns(2)
 def test_sums_are_made_in_float32(tmp_path: Path) -> None:
     config = half_model("llama", "float16", tmp_path)
     devices = devices_file(tmp_path, 2, ("ort",))

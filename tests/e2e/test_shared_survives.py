@@ -22,7 +22,7 @@ from partc.planner.simulate.case import read_case
 from partc.runtime.client.launch import launch_local
 from tests.e2e.kills import drawn, drawn_by
 
-pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.in_turns(3, whole=True)]
+pytestmark = [pytest.mark.hf, pytest.mark.ort, pytest.mark.in_turns(8, whole=True)]
 
 MODEL = """\
 model:

@@ -78,6 +78,7 @@ def after_the_loss(build: Path, lost: str, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.in_turns(6)
 def test_each_loss_leaves_the_same_tokens(
     build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

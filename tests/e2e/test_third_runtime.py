@@ -136,7 +136,7 @@ def with_third(third: Path, place: str) -> Commands:
     return {name: [str(third)] if name == place else own.pop() for name in "abc"}
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("place", ["a", "b", "c"])
 def test_tokens_are_those_of_our_own_runners(
     build: Path, third: Path, expected: list[list[partc.Piece]], place: str

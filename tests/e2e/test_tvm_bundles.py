@@ -72,7 +72,7 @@ def test_tokens_are_identical(build: Path, capsys: pytest.CaptureFixture[str]) -
     assert {(cut["sender"], cut["receiver"]) for cut in report["cuts"]} == {("a", "b"), ("b", "c")}
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     ("precision", "batch"), [("int4", 2), ("{weights: int4, block: 64, head: int8}", 1), ("int8", 1)]
 )

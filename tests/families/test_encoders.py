@@ -71,7 +71,7 @@ def saved(kind: str, fields: dict[str, Any], task: str, folder: Path) -> Any:
     return network
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("task", ["feature-extraction", "text-classification"])
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind in SHARED else pytest.mark.slow) for kind in ENCODERS]

@@ -29,7 +29,7 @@ CHOICES: dict[str, Sequence[str]] = {"none": (), "all": NAMES, **{name: (name,) 
 """Fusions that are turned off: none, all, each alone."""
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     "family",
     [
@@ -65,6 +65,7 @@ def _compile(text: str, devices: Path, build: Path, off: Sequence[str]) -> list[
     return [path.read_bytes() for path in sorted(build.rglob("*.onnx"))]
 
 
+@pytest.mark.in_turns(2)
 def test_an_encoder(tmp_path: Path) -> None:
     """Layer norms with a skip, GELU, attention without a cache."""
     fields = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.hf]
 slow = pytest.mark.slow
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     ("family", "target"),
     [
@@ -34,6 +34,7 @@ def test_family(family: str, target: str, tmp_path: Path) -> None:
     assert result.counts, (result.detail, result.controls)
 
 
+@pytest.mark.in_turns(2)
 def test_a_picture_that_leaves_no_room_is_refused(tmp_path: Path) -> None:
     save_family("llava", tmp_path / "checkpoint")
     with pytest.raises(ModelError, match="a picture takes 16 tokens") as refused:

@@ -116,7 +116,7 @@ def test_there_are_nine_light_networks() -> None:
     assert len(list(LIGHT.glob("*.onnx"))) == 9
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(6)
 @pytest.mark.parametrize(
     "network",
     [

@@ -32,7 +32,7 @@ STATES = {
 """Families whose states or caches are of another kind."""
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.ort
 @pytest.mark.parametrize("family", [*DISTINCT, *(pytest.param(f, marks=pytest.mark.slow) for f in OTHERS)])
 def test_ort(family: str, tmp_path: Path) -> None:
@@ -69,6 +69,7 @@ def test_states(family: str, target: str, tmp_path: Path) -> None:
     _check(_import(family, tmp_path, target), "int4")
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.ort
 @pytest.mark.parametrize(
     "family",

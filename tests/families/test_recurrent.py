@@ -61,6 +61,7 @@ def test_prompts_of_unequal_lengths_in_a_batch(tmp_path: Path) -> None:
     assert ring.generate(prompts, 12) == alone
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize(
     ("missing", "what"),
     [("causal_conv1d_fn", "a convolution"), ("mamba2_chunk_scan", "a recurrent state")],

@@ -34,12 +34,14 @@ def test_a_model_that_keeps_nothing_is_refused(tmp_path: Path, capfd: pytest.Cap
     assert len(capfd.readouterr().err) < 500, "the exporter's chatter is not for users"
 
 
+@pytest.mark.in_turns(2)
 def test_a_cache_of_another_kind_is_named(tmp_path: Path) -> None:
     save_tiny(tiny_config("deepseek_v4"), tmp_path)
     with pytest.raises(ModelError, match="its code calls `store_compression_weights`"):
         _load(tmp_path)
 
 
+@pytest.mark.in_turns(2)
 def test_rotary_tables_that_change_with_the_length_are_refused(tmp_path: Path) -> None:
     rope = {
         "rope_type": "longrope",

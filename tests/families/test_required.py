@@ -39,7 +39,7 @@ QUICK = ("llama", "gemma2", "phi", "gpt2", "bloom")
 fused q-k-v; biases of distance. The others are slow."""
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     "family", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in REQUIRED]
 )

@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.hf]
 slow = pytest.mark.slow
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     ("family", "target"),
     [

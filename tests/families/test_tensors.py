@@ -14,7 +14,7 @@ QUICK = ("swin", "convnext", "wav2vec2")
 """Windows of patches, no attention, sound; `tests/e2e/test_pictures.py` has patches alone."""
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     "family", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in FAMILIES]
 )

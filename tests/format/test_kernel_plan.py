@@ -239,7 +239,7 @@ def test_launches_that_are_not_right(key: tuple[Any, ...], value: Json, message:
     assert message in caught.value.message
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("is_of_gpu", [False, True])
 def test_no_plan_that_is_read_leaves_its_memory(is_of_gpu: bool) -> None:
     """Every mutation of a plan is refused, or its calls stay within the arena and what they were given.

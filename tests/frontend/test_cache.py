@@ -263,6 +263,7 @@ def test_a_real_import_comes_back_bit_by_bit(tmp_path: Path, monkeypatch: pytest
     assert kept.info == fresh.info
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.hf
 def test_a_kept_import_needs_no_torch(tmp_path: Path) -> None:
     from tests.families.check import save_tiny

@@ -48,13 +48,14 @@ def _assert_weights_are_the_models(module: Module, folder: Path) -> None:
     assert checked > 10
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(6)
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mixtral", "qwen2_moe"])
 def test_references_yield_what_transformers_loads(family: str, tmp_path: Path) -> None:
     save_tiny(tiny_config(family), tmp_path)
     _assert_weights_are_the_models(_load(tmp_path), tmp_path)
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_checkpoint_stored_in_another_type_is_cast(dtype: torch.dtype, tmp_path: Path) -> None:
     save_tiny(tiny_config("llama"), tmp_path)

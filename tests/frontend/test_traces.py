@@ -136,6 +136,7 @@ def test_pairs_are_complex_numbers() -> None:
         Pair(angles, angles).to(torch.float16)  # type: ignore[arg-type]
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("old", [False, True])
 def test_dynamic_rope_scaling_is_the_plain_table_up_to_the_length_of_training(old: bool) -> None:
     from partc.frontend.load import load_model

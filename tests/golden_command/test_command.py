@@ -98,6 +98,7 @@ def test_forms(reader: Reader) -> None:
     assert any("num_hidden_layers" in line for line in lines)
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize(
     ("case", "where", "said"),
     [
@@ -131,7 +132,7 @@ def test_nothing_is_kept_yet(reader: Reader) -> None:
     assert "no case is called" in _partc(reader, "golden", "check", "--case", "absent").stderr
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 def test_builds_plans_graphs_and_models_are_compared(reader: Reader) -> None:
     model, devices = "golden/model.yaml", "golden/devices.yaml"
     _good(reader, "compile", model, "--target", devices, "-o", "one")
@@ -156,7 +157,7 @@ def test_builds_plans_graphs_and_models_are_compared(reader: Reader) -> None:
     assert "a build cannot be compared with a graph" in unlike.stderr
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(6)
 @pytest.mark.parametrize("name", ["github.yml", "gitlab.yml", "check.sh"])
 def test_examples_of_ci(reader: Reader, name: str, tmp_path: Path) -> None:
     """Their commands run as they are, but for the installation."""

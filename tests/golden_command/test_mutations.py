@@ -36,7 +36,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {}
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     ("family", "mutation"),
     [

@@ -89,7 +89,7 @@ def test_samples(
         np.testing.assert_allclose(one, other, rtol=2**-23)  # one unit in the last place of float32
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     ("kind", "count"),
     [(living.life, 40), (living.shared_life, 20), (living.hybrid_life, 40), (living.guessing_life, 40)],

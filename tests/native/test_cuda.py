@@ -46,6 +46,7 @@ def devices(tmp_path_factory: pytest.TempPathFactory) -> tuple[Device, Path]:
     return made, as_on_cuda(made.folder, folder / "cuda")
 
 
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("seed", range(2))
 def test_the_same_calls_give_the_same_bytes_and_errors(
     built: Path, devices: tuple[Device, Path], seed: int
@@ -79,6 +80,7 @@ def test_a_call_against_the_rules_ends_the_process(
         native.load(PART)
 
 
+@pytest.mark.in_turns(8)
 @pytest.mark.hf
 def test_tokens_of_a_ring_are_the_same_whoever_runs_its_devices(tmp_path: Path) -> None:
     """The runners load in a thread of its own, and release what they loaded when they end."""

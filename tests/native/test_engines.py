@@ -111,6 +111,7 @@ def act(engine: Engine | NativeEngine, role: Role, seed: int) -> Sequence[bytes 
     return found
 
 
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("seed", range(5))
 def test_the_same_calls_give_the_same_bytes_and_errors(
     device: Device, native: NativeEngine, seed: int

@@ -27,7 +27,7 @@ def compiles(source: Path, file: str) -> bool:
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(6)
 @pytest.mark.parametrize("kind", _VARIANTS)
 def test_one_more_kind_does_not_compile(kind: str, tmp_path: Path) -> None:
     source = tmp_path / "src"

@@ -82,6 +82,7 @@ def test_every_value_has_the_bits_of_pythons_runner(
         assert {name: made[name] for name in right} == {name: each.tobytes() for name, each in right.items()}
 
 
+@pytest.mark.in_turns(3)
 @into_python
 @pytest.mark.parametrize("built_ring", cases(tuple(BUILDS)), indirect=True)
 def test_the_chain_of_the_example_gives_the_tokens(

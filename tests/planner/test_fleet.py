@@ -154,6 +154,7 @@ def brute_seed(seed: int) -> tuple[int | None, float]:
     return brute_fleet(problem, demand)
 
 
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("seed", range(12))
 def test_a_fleet_has_as_few_devices_as_by_brute_force(seed: int) -> None:
     problem, kinds, demand = draw(seed)
@@ -181,6 +182,7 @@ def test_a_fleet_has_as_few_devices_as_by_brute_force(seed: int) -> None:
     )
 
 
+@pytest.mark.in_turns(4)
 def test_the_random_fleets_are_of_both_kinds() -> None:
     possible = [brute_seed(seed)[0] for seed in range(12)]
     assert 3 <= sum(found is not None for found in possible) <= 11

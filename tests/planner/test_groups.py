@@ -49,6 +49,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(best_chain, "MOST_STEPS", 3000)
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.usefixtures("quick")
 def test_what_it_says_is_true_and_no_other_strategy_is_better() -> None:
     for seed in range(8):

@@ -37,6 +37,7 @@ def brute(problem: Problem, most: float = math.inf, using: str | None = None) ->
     return found
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("residuals", [False, True])
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("most", [0, 1, 2, None])
@@ -65,6 +66,7 @@ def test_a_device_that_must_be_used(objective: Objective) -> None:
         assert found == pytest.approx(expected, rel=1e-9) and best.proven, seed
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_no_strategy_is_beyond_the_bound(objective: Objective) -> None:
     names = [name for name in STRATEGIES if name not in ("galaxy", "megatron", "sequence-parallel")]

@@ -50,6 +50,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.in_turns(3)
 def test_every_page_is_there_and_nothing_is_broken(site: Path) -> None:
     assert problems(site) == []
     manuals = {f"docs/{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}

@@ -92,6 +92,7 @@ def opened(
     page.close()
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("name", PLANS)
 def test_every_figure_is_that_of_the_plan(name: str, browser: Browser, tmp_path: Path) -> None:
     with opened(browser, tmp_path, PLANS[name], 1280, run=name in _RUN) as page:
@@ -100,6 +101,7 @@ def test_every_figure_is_that_of_the_plan(name: str, browser: Browser, tmp_path:
     assert {"/answer/value", "/predicted/memory/0/needed_bytes"} <= places
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("width", [400, 1280])
 @pytest.mark.parametrize("name", PLANS)
 def test_the_page_is_as_wide_as_the_window(name: str, width: int, browser: Browser, tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ def _changed(plan: Any, at: tuple[str | int, ...], value: Any) -> Any:
     return copy
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("name", PLANS)
 @pytest.mark.parametrize("kind", [*VALUES, "removed"])
 def test_no_value_of_a_plan_makes_the_report_crash(name: str, kind: str, tmp_path: Path) -> None:

@@ -92,6 +92,7 @@ def bits(trace: Sequence[Crossing]) -> dict[Any, Any]:
     }
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("runners", [PYTHON, NATIVE, *MIXED], indirect=True)
 def test_answers_are_the_same(build: Path, ring: LocalRing) -> None:
     with ring.client() as client:

@@ -99,6 +99,7 @@ def test_a_stopped_device(build: Path, victim: str, runners: Runners) -> None:
         assert error.hint
 
 
+@pytest.mark.in_turns(6)
 def test_a_device_that_hangs_but_answers_sockets(build: Path, tmp_path: Path, runners: Runners) -> None:
     """It computes for ever and answers all the same: for longer than the longest step is thought to take."""
     env = patched_engines(tmp_path / "hang", "time.sleep(60)", "b")
@@ -231,6 +232,7 @@ def test_a_device_is_missing(build: Path, runners: Runners) -> None:
         assert time.monotonic() - began < FLOOR_S + SLACK_S
 
 
+@pytest.mark.in_turns(8)
 def test_a_device_comes_back(build: Path, runners: Runners) -> None:
     """A runner that starts again is taken in again, at the same address."""
     with runners.launch(build, floor_s=15.0, restart=False) as ring, ring.client() as client:

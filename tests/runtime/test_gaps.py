@@ -138,6 +138,7 @@ def test_a_source_that_was_started_anew(build: Path, ring: LocalRing) -> None:
         assert client.generate(PROMPT, 2, ignore_eos=True).tokens
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("breaks", [True, False])
 def test_a_source_that_does_not_come_back(build: Path, ring: LocalRing, breaks: bool) -> None:
     with far_client(build, ring, linger_s=1.2) as (client, link):

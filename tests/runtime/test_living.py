@@ -28,21 +28,21 @@ def _play(seeds: range, kind: Callable[[int], Life] = life) -> Counter[str]:
     return counts
 
 
-@pytest.mark.in_turns(10)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("first", range(0, 2000, _EACH))
 def test_tokens_stay_right_whatever_happens(first: int) -> None:
     counts = _play(range(first, first + _EACH))
     assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("first", range(0, 100, _EACH))
 def test_tokens_of_shared_steps_stay_right_whatever_happens(first: int) -> None:
     counts = _play(range(first, first + _EACH), shared_life)
     assert counts["results"] and counts["changes"] and counts["moves"] and counts["replayed"], counts
 
 
-@pytest.mark.in_turns(6)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("first", range(0, 300, _EACH))
 def test_tokens_of_states_that_steps_rewrite_stay_right_whatever_happens(first: int) -> None:
     counts = _play(range(first, first + _EACH), hybrid_life)
@@ -81,6 +81,7 @@ def test_tokens_stay_right_over_many_lives(first: int) -> None:
     _play(range(first, first + 1000))
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("name", [each.name for each in mutants()])
 def test_a_mutant_is_caught(name: str) -> None:
     (mutant,) = (each for each in mutants() if each.name == name)

@@ -58,6 +58,7 @@ def test_a_device_that_returns_elsewhere_while_nothing_runs(build: Path, name: s
             assert time.monotonic() - began < 25.0, "the ring would wait 30 s for it"
 
 
+@pytest.mark.in_turns(6)
 @pytest.mark.parametrize("name", ["b", "c"])
 def test_a_device_that_returns_elsewhere_in_a_request(
     build: Path, tmp_path: Path, name: str, runners: Runners

@@ -123,6 +123,7 @@ def test_an_unknown_key_never_gets_through(build: Path, ring: LocalRing) -> None
     transport.close()
 
 
+@pytest.mark.in_turns(2)
 def test_silent_connections_keep_no_client_out(ring: LocalRing, strangers: Strangers) -> None:
     for _ in range(1000):
         strangers.connect()

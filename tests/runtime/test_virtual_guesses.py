@@ -106,6 +106,7 @@ def partly(right: Sequence[int], share: float) -> list[int]:
     return [token if chance.random() < share else chance.randrange(VOCABULARY) for token in right]
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize("programs", RINGS.values(), ids=RINGS)
 @pytest.mark.parametrize("share", [0.0, 0.6, 1.0])
 def test_tokens_are_those_without(programs: Programs, share: float) -> None:
@@ -121,6 +122,7 @@ def test_tokens_are_those_without(programs: Programs, share: float) -> None:
     assert several.tokens == plain.tokens
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("jitter_s", [0.0, 0.05])
 def test_messages_may_overtake_each_other(temperature: float, jitter_s: float) -> None:
@@ -132,6 +134,7 @@ def test_messages_may_overtake_each_other(temperature: float, jitter_s: float) -
         assert guessed.tokens == plain.tokens
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("programs", [SHARED, LOCAL, THREE], ids=["shared", "local", "three"])
 def test_steps_keep_their_order_where_links_put_frames_back_into_theirs(programs: Programs) -> None:
     """Several messages are handed on at once then, and the engine works meanwhile."""
@@ -158,6 +161,7 @@ def test_a_device_alone_guesses_where_a_step_takes_several_tokens() -> None:
     assert plain.seconds > 3.5 * copied.seconds, "8 tokens cost as much as 1.7"
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.8])
 @pytest.mark.parametrize("programs", [ONE, THREE], ids=["one", "three"])
 @pytest.mark.parametrize("cost", [0.1, 0.6, 1.0])

@@ -66,6 +66,7 @@ def answered(ring: Ring, prompt: Sequence[int], count: int, *, reuse: bool) -> t
     return list(tokens), answer.result.reused, answer.result.replayed
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("prompt_chunk", [None, 3])
 def test_conversations_while_devices_restart(prompt_chunk: int | None) -> None:
     """Each turn has the tokens that it has alone; some keep rows, some lose them in the middle."""

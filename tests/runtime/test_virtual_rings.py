@@ -26,6 +26,7 @@ _SHARDS = 10
 _SOAK = 20_000
 
 
+@pytest.mark.in_turns(3)
 @settings(max_examples=200, suppress_health_check=_NO_CHECKS)
 @given(scenario=SCENARIOS)
 def test_tokens_or_an_error(scenario: Scenario) -> None:
@@ -133,7 +134,7 @@ def _any_end_takes_a_device_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Membership, "left", left)
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize(
     "mutate",
     [

@@ -19,6 +19,7 @@ from tests.runtime.roles import LOCAL, ONE, THREE, Programs, null_engine, roles_
 from tests.runtime.scenarios import CALM, SHARED, Scenario, calm, play
 
 
+@pytest.mark.in_turns(3)
 @settings(max_examples=80, suppress_health_check=list(HealthCheck))
 @given(scenario=SHARED)
 def test_tokens_or_an_error(scenario: Scenario) -> None:

@@ -83,6 +83,7 @@ def test_silent_connections_keep_nobody_out(
     assert "Traceback" not in capfd.readouterr().err
 
 
+@pytest.mark.in_turns(4)
 def test_a_connection_has_a_short_time_to_begin(server: Server) -> None:
     from partc.serve.connections import FIRST_BYTE_S, HEAD_S
 
@@ -110,6 +111,7 @@ def test_a_connection_has_a_short_time_to_begin(server: Server) -> None:
         assert closed[sent] > limit / 2, sent
 
 
+@pytest.mark.in_turns(4)
 def test_a_handshake_that_does_not_come_is_given_up(build: Path, tmp_path: Path, many_files: None) -> None:
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key", "-out", "cert", "-days", "1",
@@ -174,6 +176,7 @@ def test_a_stream_that_nobody_reads_is_cancelled(server: Server) -> None:
     assert server.metric("partc_requests_in_flight") == 0
 
 
+@pytest.mark.in_turns(4)
 def test_a_stream_tells_that_the_server_ends(build: Path) -> None:
     with serving(build, "--queue", "100") as server:
         lines = server.lines(

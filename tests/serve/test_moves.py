@@ -49,6 +49,7 @@ def _move(server: Server, submodules: str, to: str, **others: Any) -> tuple[int,
     return server.post("/ring/move", {"ring": "build", "submodules": submodules, "to": to, **others})
 
 
+@pytest.mark.in_turns(3)
 def test_a_move_is_tried_then_made_and_the_text_goes_on(server: Server) -> None:
     status, tried = _move(server, "12-16", "old")
     assert (status, tried["moved"]) == (200, None)
@@ -121,6 +122,7 @@ def test_the_page_offers_no_move_within_one_device(server: Server, browser: Brow
     page.close()
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.browser
 def test_a_page_elsewhere_moves_nothing(server: Server, browser: Browser) -> None:
     """Neither one of another origin, nor one that is no page of this server's but says so."""

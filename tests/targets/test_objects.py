@@ -175,6 +175,7 @@ def test_an_object_has_a_kernel_that_checks_nothing_and_no_entry() -> None:
     assert b"TVMFFIErrorSetRaised" not in content
 
 
+@pytest.mark.in_turns(2)
 def test_an_error_meanwhile_leaves_the_rest_uncompiled(
     monkeypatch: pytest.MonkeyPatch, lowered: list[str]
 ) -> None:

@@ -50,7 +50,7 @@ def test_every_operator_has_cases() -> None:
     assert CASES.keys() == OPERATORS.keys()
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(("operator", "target", "provider"), list(_computing()))
 def test_a_target_computes_what_the_reference_does(
     operator: str, target: str, provider: str, tmp_path: Path

@@ -101,7 +101,7 @@ def _build(text: str, devices: Path, build: Path) -> None:
     run_passes(module, default_pipeline(devices, "optimal", "eq1+frontier", build, PHASES))
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 def test_the_example_decodes_the_tokens_of_transformers(emulator: Emulator, tmp_path: Path) -> None:
     folder = CheckpointFolder(ROOT / "examples/storyteller")
     config = ModelConfig(folder, max_sequence=48, max_batch=1, max_requests=1)
@@ -113,7 +113,7 @@ def test_the_example_decodes_the_tokens_of_transformers(emulator: Emulator, tmp_
     assert [int(token) for token in printed.split()] == open_reference(config).generate(prompt, 20)
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     ("weights", "features"),
     [
@@ -160,7 +160,7 @@ def errors(emulator: Emulator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     return noted
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("family", ["llama", pytest.param("gpt2", marks=pytest.mark.slow)])
 def test_every_sub_module_computes_the_same_numbers(
     family: str, errors: dict[str, float], tmp_path: Path

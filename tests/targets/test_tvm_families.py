@@ -43,7 +43,7 @@ HALF = ("gpt2", "gemma2", "llama")
 """Without experts: one is chosen or not, and near ties of a router change everything behind it."""
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     "family",
     # `test_half_precision` and tests/families/test_processes.py run GPT-2 on this target, too.
@@ -75,7 +75,7 @@ def check(family: str, folder: Path, targets: tuple[str, ...]) -> None:
     assert ring.generate(prompts, TOKENS) == expected
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     ("family", "dtype"),
     [
@@ -91,6 +91,7 @@ def test_half_precision(family: str, dtype: str, tmp_path: Path) -> None:
     check_half(ring, config, TOKENS)
 
 
+@pytest.mark.in_turns(2)
 def test_classifier(tmp_path: Path) -> None:
     """Rows and sentences of padding stand around what is classified."""
     compare("bert", ENCODERS["bert"], "text-classification", tmp_path, ("tvm",))

@@ -151,6 +151,7 @@ def test_gated_product(size: tuple[int, int, int]) -> None:
     np.testing.assert_allclose(found, gates / (1 + np.exp(-gates)) * (x @ up), rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("widths", [(64, 16), (48, 7, 33)])
 def test_products_of_one_operand(rows: int, widths: tuple[int, ...]) -> None:
@@ -287,6 +288,7 @@ def in_panels(keys: Array) -> Array:
     return np.ascontiguousarray(padded.reshape(batch, heads, panels, PANEL, d).swapaxes(3, 4))
 
 
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("name", ATTENTIONS)
 def test_attention(name: str) -> None:
     z = ATTENTIONS[name]

@@ -228,7 +228,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("isa", SETS)
 @pytest.mark.parametrize("name", KERNELS)
 def test_a_kernel(name: str, isa: InstructionSet) -> None:
@@ -301,6 +301,7 @@ def test_rows_of_a_table(how: How, rows: int, columns: int, data: st.DataObject)
     np.testing.assert_array_equal(found, whole[places, :width])
 
 
+@pytest.mark.in_turns(5)
 @pytest.mark.parametrize("how", [(4, 32), (8, 0), (8, 16), (8, 32)])
 def test_a_prompt_in_pieces_gives_the_same_bits_on_every_instruction_set(how: How) -> None:
     x, weight = numbers(27, 200), numbers(100, 200, seed=1)

@@ -63,7 +63,7 @@ def error(one: list[Array], other: list[Array]) -> float:
     return max(float(np.abs(a - b).max()) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("delta", [False, True])
 @pytest.mark.parametrize("name", SIZES)
 def test_chunks(name: str, delta: bool) -> None:

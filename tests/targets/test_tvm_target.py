@@ -76,7 +76,7 @@ def _compiled(graph: Path, folder: Path, seed: str) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(6)
 def test_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
     draw = np.random.default_rng(0).standard_normal
     weights = {"up": draw((20, 36)).astype(np.float32), "down": draw((36, 20)).astype(np.float32)}

@@ -47,6 +47,7 @@ def test_no_library_asks_for_a_function_in_single_precision(name: str, tmp_path:
         assert symbols.isdisjoint(_SINGLE)
 
 
+@pytest.mark.in_turns(7)
 @pytest.mark.native
 def test_both_runners_give_the_same_probabilities(tmp_path: Path) -> None:
     """In int4, where activations are rounded, one bit of a rotation would change whole steps."""

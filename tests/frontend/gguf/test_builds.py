@@ -37,7 +37,7 @@ def mixed(folder: Path) -> Path:
     return folder / "mixed.gguf"
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     "target", [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("tvm", "ort")]
 )

@@ -158,6 +158,7 @@ def test_blocks_are_what_the_package_of_llama_cpp_makes_of_them(
         assert np.isfinite(values).all(), name
 
 
+@pytest.mark.in_turns(2)
 def test_integers_that_a_format_holds_are_kept(llama: Path, tmp_path: Path) -> None:
     for kind, precision in (("Q4_0", AS_STORED), ("Q8_0", AS_STORED), ("F16", None)):
         form, file = gguf.GGMLQuantizationType[kind], tmp_path / f"{kind}.gguf"

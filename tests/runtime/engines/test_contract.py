@@ -95,6 +95,7 @@ def copied(source: Engine, target: Engine, rows: int, sequences: int = 2) -> Non
                 target.write_rows(PART, 1, state, row, start, piece)
 
 
+@pytest.mark.in_turns(5)
 def test_only_what_the_programs_run_is_loaded(device: Device) -> None:
     """Copies of other devices' sub-modules lie on the disk, and take no memory."""
     own = device.role.submodules[PART]
@@ -106,6 +107,7 @@ def test_only_what_the_programs_run_is_loaded(device: Device) -> None:
         engine.run("part_0", 0, [], {"batch": 2, "sequence": 4})
 
 
+@pytest.mark.in_turns(2)
 def test_rows_that_were_read_and_written_elsewhere_go_on_as_if_nothing_had_happened(device: Device) -> None:
     first, second = (device.engine() for _ in range(2))
     begin(first, 0)

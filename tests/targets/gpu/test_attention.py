@@ -59,7 +59,7 @@ def lines_of(form: str) -> list[str]:
     return [*lines, "output %y"]
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_prompt_and_tokens_behind_it(form: str, tmp_path: Path) -> None:
     """Three tokens behind a prompt in tiles: the second and third read what steps of one row wrote.

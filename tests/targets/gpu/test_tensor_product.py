@@ -123,7 +123,7 @@ def close(found: Array, right: Array) -> None:
     assert np.abs(found - right).max() <= 1e-6 * np.abs(right).max()
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(6)
 @pytest.mark.parametrize("stored", FORMATS)
 @pytest.mark.parametrize(("M", "K", "N"), SIZES)
 def test_a_product(stored: str, M: int, K: int, N: int, tmp_path: Path) -> None:
@@ -145,7 +145,7 @@ def test_two_weights_in_a_long_step(stored: str, tmp_path: Path) -> None:
     close(y, (x.astype(np.float64) @ one.T) * (x.astype(np.float64) @ other.T))
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(6)
 @pytest.mark.parametrize("stored", FORMATS)
 def test_three_products_of_one_x(stored: str, tmp_path: Path) -> None:
     M, K, widths = 65, 64, (70, 16, 33)
