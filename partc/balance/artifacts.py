@@ -24,7 +24,8 @@ from partc.planner.model.patience_figures import placement_figures
 from partc.planner.model.plan_file import PLAN_FILE, has_groups, read_plan
 from partc.planner.model.problem import Problem
 from partc.planner.model.problem_json import read_problem
-from partc.planner.model.programs import Calls, Whole, placement_programs
+from partc.planner.programs.request import PieceCalls, chain_programs
+from partc.planner.programs.work import Values
 
 _COPIES = "`overlap: 1` or `survive: one` in devices.yaml lay more there"
 _ROOM = "move fewer sub-modules, or others besides"
@@ -83,15 +84,15 @@ class Artifacts:
         if evaluation.violations:
             raise PlanError(f"the placement cannot be: {evaluation.violations[0]}", hint=_ROOM)
         phases = self.compiled.stages
-        programs = placement_programs(here, self._calls, self._whole, phases)
+        programs = chain_programs(here, self._calls, self._values, phases)
         runs = {self.names[piece]: stage.device for stage in here for piece in stage.indices}
         return seal_placement(replace(
             self.compiled,
             epoch=0,
-            ring=tuple(programs),
+            ring=tuple(programs["prefill"]),
             stages=dict.fromkeys(phases, stages),
             programs={
-                phase: {name: print_program(program[phase]) for name, program in programs.items()}
+                phase: {name: print_program(program) for name, program in programs[phase].items()}
                 for phase in phases
             },
             predicted=placement_figures(evaluation.predicted, self.compiled.predicted.get("prefill_tokens")),
@@ -137,21 +138,22 @@ class Artifacts:
         return f"sub-modules {', '.join(spans)}" if spans else "none"
 
     @cached_property
-    def _calls(self) -> list[Calls]:
+    def _calls(self) -> list[PieceCalls]:
         """The calls of every piece."""
         found = {item.name: item for build in self.builds.values() for item in build.submodules}
         calls = {name: Run(name, item.inputs, item.outputs) for name, item in found.items()}
-        return [Calls(calls.get(name + ONCE), calls.get(name)) for name in self.names]
+        return [PieceCalls(calls.get(name + ONCE), calls.get(name)) for name in self.names]
 
     @cached_property
-    def _whole(self) -> Whole:
+    def _values(self) -> Values:
         """The inputs and results of a request."""
         build = self.builds[self.compiled.source]
-        return Whole(
+        return Values(
             given={port.name: "sequence" in port.shape for port in build.inputs},
             on_devices=frozenset(STEP_INPUTS),
             results=self._emitted.values,
             sample=self._sample,
+            order=[name for piece in self._calls for call in piece.first for name in call.outputs],
         )
 
     @cached_property

@@ -29,7 +29,7 @@ from partc.format.dims import element_count
 from partc.format.layouts import Layout
 from partc.format.placement import Placement, Stage, Stages, seal_placement, stages_of
 from partc.format.plan import Loss, PlanFile, SharedStages, losses_of, mirrors_of
-from partc.format.program import Emit, Instruction, Program, Run, kept_by, piece_of, print_program
+from partc.format.program import Emit, Instruction, Program, Run, kept_by, print_program
 from partc.format.prompt_steps import useful
 from partc.format.state_kinds import has_rows_alone
 from partc.ir.graph import Graph, ModelInfo, Module, Part, State, Value, Weight
@@ -37,7 +37,8 @@ from partc.ir.types import BY_SHORT
 from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact, Target
 from partc.planner.model.patience_figures import placement_figures
-from partc.planner.model.stages import devices_in, part_name, pieces_of
+from partc.planner.model.pieces import named_pieces, piece_name
+from partc.planner.model.stages import devices_in
 
 PROMPT_CHUNK = 64
 """Tokens of a prompt that go through a ring at once: enough for a CPU's matrix products to be nearly as fast as with
@@ -85,9 +86,9 @@ def describe_builds(
 
 def _submodules(plan: PlanFile | None, artifact: Artifact) -> tuple[Submodule, ...]:
     """The pieces of one device, each with the sub-modules of the plan that it covers."""
-    pieces = enumerate(pieces_of(plan) if plan and plan.stages else ())
-    covered = {part_name(number): piece.submodules for number, piece in pieces}
-    return tuple(replace(item, covers=covered.get(piece_of(item.name))) for item in artifact.submodules)
+    pieces = named_pieces(plan) if plan and plan.stages else {}
+    covered = {name: piece.submodules for name, piece in pieces.items()}
+    return tuple(replace(item, covers=covered.get(piece_name(item.name))) for item in artifact.submodules)
 
 
 def describe_placement(
@@ -109,10 +110,10 @@ def _mirrors(plan: PlanFile) -> dict[str, str]:
     """Piece → the device that keeps a copy of its rows."""
     holder = {j: mirror.holder for mirror in mirrors_of(plan) for j in mirror.submodules}
     found = {}
-    for number, piece in enumerate(pieces_of(plan)):
+    for name, piece in (named_pieces(plan) if holder else {}).items():
         holders = {holder[j] for j in piece.indices if j in holder}
         if len(holders) == 1:
-            found[part_name(number)] = holders.pop()
+            found[name] = holders.pop()
     return found
 
 

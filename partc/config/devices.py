@@ -119,6 +119,8 @@ class DevicesConfig:
     """One of `OBJECTIVES`."""
     keep: str = "prompt"
     """One of `KEEP`."""
+    keep_place: str = field(default="devices.yaml: keep", compare=False)
+    """The place of `keep` in the file, for messages."""
     returns: int | Literal["auto", "any"] = "auto"
     """How often a plan may return to a device that it has left; `auto`: see `partc.planner.exact.returns`."""
     memory_fraction: float = 0.9
@@ -182,6 +184,7 @@ def read_devices(top: Section) -> DevicesConfig:
         devices=devices,
         objective=top.choice("objective", OBJECTIVES, "latency"),
         keep=top.choice("keep", KEEP, "prompt"),
+        keep_place=top.place("keep"),
         returns=_returns(top),
         memory_fraction=_memory_fraction(top),
         survive=top.choice("survive", SURVIVE, "none"),

@@ -61,6 +61,8 @@ PLACES = {
     **{key: f"write `{key}` in model.yaml" for key in _KEYS},
 }
 """The same for the user who writes it in another file."""
+_LEAST_CACHE = 7
+"""Rows of a cache: models are traced with a step of so many tokens."""
 BATCHES = (1, 2, 4, 8, 16, 32, 64)
 """Batches that `max_batch: auto` tries first; the planner then looks between them."""
 
@@ -187,7 +189,9 @@ def read_model_config(top: Section, folder: Path) -> ModelConfig:
         dtype=top.choice("dtype", DTYPES, "float32"),
         quantize=read_quantization(top),
         keep_stored="quantize" not in top,
-        max_sequence=(longest := top.whole("max_sequence", _longest(model), 2 if generates(task) else 1)),
+        max_sequence=(
+            longest := top.whole("max_sequence", _longest(model), _LEAST_CACHE if generates(task) else 1)
+        ),
         max_source=(most_source := _max_source(top, task, longest)),
         sequence_place=top.place("max_sequence"),
         max_batch=largest,

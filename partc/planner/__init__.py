@@ -2,9 +2,10 @@
 
 | room | content |
 | --- | --- |
-| `model/` | the problem, the value of a plan, plan.json; the programs that follow from a plan |
+| `model/` | the problem, the value of a plan, plan.json; pieces |
+| `programs/` | the programs of devices, for stages of one device and of several |
 | `exact/` | the strategy `optimal`: the best plan and its proof, with one interval per device and with returns |
-| `groups/` | stages of several devices: their cost, their programs, and Galaxy's planner |
+| `groups/` | stages of several devices: their cost, and Galaxy's planner |
 | `baselines/` | the strategies of the papers |
 | `survive/` | copies and plans for the loss of a device |
 | `explain/` | the explanation of a plan, what a change would gain, what to do where there is none, rows for tables |

@@ -34,7 +34,7 @@ from partc.ir.workload import Step, workload
 from partc.profiler.learn_links import learn_links
 from partc.profiler.links import LinkFigures
 from partc.profiler.observed import LEAST_S, Observed, Prices, observed_in, prices_of
-from partc.profiler.same_build import check_same_devices, check_same_model
+from partc.profiler.same_build import check_one_device_a_stage, check_same_devices, check_same_model
 from partc.runs.history import History
 from partc.runs.typical import Typical, typical_steps
 from partc.runtime.client.results import NO_GUESSES, GuessCounts
@@ -128,6 +128,7 @@ def learn(module: Module, devices: DevicesConfig, histories: Sequence[History]) 
 
 def _typical(module: Module, devices: DevicesConfig, history: History) -> Typical:
     check_same_model(module, history)
+    check_one_device_a_stage(history)
     check_same_devices(devices, history)
     found = typical_steps(history)
     if not found.phases[-1].chosen:

@@ -27,6 +27,20 @@ def check_same_model(module: Module, history: History) -> None:
         )
 
 
+def check_one_device_a_stage(history: History) -> None:
+    """Refuse the runs of devices that share stages: a share of a sub-module does not tell the time of all of it.
+
+    Raises:
+        UserError: names the build.
+    """
+    if history.case.phases:
+        raise UserError(
+            "its devices share stages: the time of a share does not tell the time of a whole sub-module",
+            where=str(history.build.folder),
+            hint="learn from runs of a build with one device a stage: compile with --strategy optimal, and run that",
+        )
+
+
 def check_same_devices(devices: DevicesConfig, history: History) -> None:
     """Refuse the runs of other devices than those of devices.yaml.
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy.typing as npt
 
 from partc.config.model import ModelConfig
-from partc.planner.groups.exchanges import sum_name
+from partc.planner.programs.exchanges import sum_name
 from partc.verifier.provenance import compute, origins
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from partc.format.build import TensorType
 from partc.format.dims import symbols
 from partc.format.placement import Placement
 from partc.format.program import Add, Join, Program, Recv
-from partc.planner.groups.exchanges import columns_name, tile_name
-from partc.planner.groups.work import ROWS
+from partc.planner.programs.exchanges import columns_name, tile_name
+from partc.planner.programs.work import ROWS
 from partc.runtime.client.results import Crossing
 
 Array = npt.NDArray[Any]

@@ -24,7 +24,7 @@ from partc.format.program import Program, Run
 from partc.format.role import load_role
 from partc.ir.graph import Graph, Part, Value
 from partc.pipeline.contract import Context, Progress, no_progress
-from partc.planner.model.stages import part_name
+from partc.planner.model.pieces import part_name
 from partc.runtime.client.results import Crossing
 from partc.runtime.core.source.inputs import check_tensors
 from partc.runtime.engines.contract import make_engine

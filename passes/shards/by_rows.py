@@ -10,7 +10,7 @@ from partc.ir.edit import Names
 from partc.ir.flow import needed
 from partc.ir.graph import Constant, Graph, Input, Node, Value, Weight
 from partc.ir.operators import QUANTIZED_MATMUL
-from partc.planner.groups.work import ROWS
+from partc.planner.programs.work import ROWS
 from passes.shards.rules import ELEMENTWISE
 from passes.shards.units import sizes_of
 

@@ -16,8 +16,8 @@ from partc.format.dtypes import Array
 from partc.format.plan import Exchange
 from partc.format.program import Add, Cut, Emit, Join, Keep, Program, Recv, Run, Sample, Send
 from partc.format.program_rules import ring_problems
-from partc.planner.groups.programs import group_programs
-from partc.planner.groups.work import Call, Compute, Item, Sum, UnitWork, Values
+from partc.planner.programs.step import step_programs
+from partc.planner.programs.work import Call, Compute, Item, Sum, UnitWork, Values
 
 DEVICES = "abcde"
 WIDTH, UNITS = 3, 4
@@ -54,7 +54,8 @@ class Toy:
                 shapes |= {f"{name}{j}.{rank}": ("sequence", UNITS) for name in "qc"}
                 shapes |= {f"p{j}.{rank}": ("sequence", WIDTH)}
         last = f"h{self.blocks}"
-        return Values(shapes, frozenset(), ("ids",), ("logits",) if token else (last,), token)
+        sample = Sample("logits", token) if token else None
+        return Values({"ids": True}, frozenset(), (token or last,), sample, shapes=shapes)
 
     def expected(self, ids: Array) -> Array:
         hidden = ids + 1
@@ -238,7 +239,7 @@ def test_any_path_gives_what_one_device_computes(seed: int) -> None:
     rng = random.Random(seed)
     toy, units, token = random_path(rng)
     order = rng.sample(DEVICES, len(DEVICES))
-    programs = group_programs(units, toy.values(token))
+    programs = step_programs(units, toy.values(token))
     assert next(iter(programs)) == "a"
     assert not list(ring_problems(programs, "a"))
     ids = toy.numbers((toy.rows, WIDTH))
@@ -256,8 +257,9 @@ def test_the_number_of_messages(exchange: Exchange, messages: int) -> None:
         items = [item for j in range(blocks) for item in toy.shared(j, (2, 1, 1), exchange)]
         sums = [item for item in items if isinstance(item, Sum)]
         units = [UnitWork(("a",), tuple(toy.alone("alone", 0, 0))), UnitWork(("a", "b", "c"), tuple(items))]
-        programs = group_programs(
-            units, Values(toy.values(None).shapes, frozenset(), ("ids",), ("h1",) * len(sums))
+        programs = step_programs(
+            units,
+            Values({"ids": True}, frozenset(), ("h1",) * len(sums), None, shapes=toy.values(None).shapes),
         )
         between = [item for program in programs.values() for item in program if isinstance(item, Send)]
         counts.append(

@@ -15,9 +15,9 @@ from partc.planner.groups.collectives import (
     gather,
     reduce_scatter,
 )
-from partc.planner.groups.exchanges import Group, tile_name
 from partc.planner.groups.lanes import Lanes
 from partc.planner.model.problem import Link
+from partc.planner.programs.exchanges import Group, tile_name
 
 
 def ring_of(

@@ -15,10 +15,6 @@
 | `chains.py` | plans in which one stage after the other has one device or a group of them |
 | `chain_bounds.py` | what no plan of a chain takes less than |
 | `best_chain.py` | the strategy `optimal-groups`: the best chain, and the proof |
-| `work.py` | the work of devices, unit by unit |
-| `programs.py`, `unit_programs.py` | the programs that follow from it: of a step, and of one unit |
-| `kept.py` | what a first step makes once for all steps |
-| `exchanges.py` | gathers and sums, written out as instructions |
 | `explain.py` | the explanation of a plan |
 
 Sources: S. Ye et al., *Galaxy: a resource-efficient collaborative edge AI system for in-situ transformer inference*,

@@ -17,7 +17,8 @@ The files in the order in which a plan comes to be:
 | `evaluate.py` | the value of a plan: every strategy is judged by it |
 | `infeasible.py` | the reason why there is no plan |
 | `objective_values.py` | values as people read them |
-| `stages.py`, `programs.py` | messages between stages; the programs of all devices, and of a placement of pieces |
+| `stages.py` | messages between stages |
+| `pieces.py` | what no placement of a build cuts, and its names |
 | `movable.py` | borders and copies for moves |
 | `plan_file.py`, `check.py` | plan.json: reading and checks |
 | `patience_figures.py`, `device_times.py` | figures that a placement carries; its times for any placement |

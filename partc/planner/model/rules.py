@@ -48,7 +48,7 @@ def rules_of(devices: DevicesConfig, shape: Shape) -> tuple[Rule, ...]:
     )
     if devices.keep == ANSWER:
         answering = shape.answering
-        last = Range("submodules", answering[0], answering[-1], "devices.yaml: keep")
+        last = Range("submodules", answering[0], answering[-1], devices.keep_place)
         rules = (*rules, Rule("keep", devices.source, last, frozenset(answering)))
     for rule in rules:
         if not rule.allows(0, devices.source):

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from partc.format.placement import Stages
 from partc.format.program import Program, Run
 from partc.planner.model.evaluate import ValueKey, results_sent, traffic_between
+from partc.planner.model.pieces import part_name
 from partc.planner.model.problem import Link, Phase, Problem
-from partc.planner.model.stages import SOURCE, Step, part_name, programs_of
+from partc.planner.model.stages import Ends
+from partc.planner.programs.step import step_programs
+from partc.planner.programs.work import Call, Compute, UnitWork, Values
 from partc.planner.simulate.result import Limit
 
 
@@ -102,15 +105,28 @@ def _script(problem: Problem, phase: Phase, stages: Stages) -> Script:
     every = [*traffic.values(), *sent.values()]
     sizes = {key: size for values in every for key, size in values.items()} | {back: phase.return_bytes}
     names = _unique_names([*sizes])
-    messages = {ends: tuple(names[key] for key in values) for ends, values in traffic.items()}
-    messages |= {(i, SOURCE): tuple(names[key] for key in values) for i, values in sent.items()}
-    runs = [[Run(part_name(place), (), ())] for place in range(len(stages))]
+    messages = {ends: [names[key] for key in values] for ends, values in traffic.items()}
+    results = {place: [names[key] for key in values] for place, values in sent.items()}
     return Script(
         phase=phase.name,
-        programs=programs_of(stages, Step(runs, messages, (names[back],))),
+        programs=_programs(stages, messages, results),
         runs=stage_runs(phase, stages),
         bytes_of={names[key]: size for key, size in sizes.items()},
     )
+
+
+def _programs(
+    stages: Stages, messages: Mapping[Ends, Sequence[str]], results: Mapping[int, Sequence[str]]
+) -> dict[str, Program]:
+    """The programs of stages that send these values to each other, and those that the client gets to the source."""
+    units = []
+    for place, stage in enumerate(stages):
+        taken = [name for ends, names in messages.items() if ends[1] == place for name in names]
+        made = [name for ends, names in messages.items() if ends[0] == place for name in names]
+        run = Run(part_name(place), tuple(taken), tuple(dict.fromkeys([*made, *results.get(place, ())])))
+        units.append(UnitWork(stage.devices, (Compute("alone", (Call(run, has_states=True),)),)))
+    ends = tuple(dict.fromkeys(name for names in results.values() for name in names))
+    return step_programs(units, Values({}, frozenset(), ends, None))
 
 
 def _unique_names(keys: Sequence[ValueKey]) -> dict[ValueKey, str]:

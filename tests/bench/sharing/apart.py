@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from partc.cli.main import main
 from partc.format.program import Recv, Send
-from partc.planner.groups.exchanges import Calls, Group, nothing
+from partc.planner.programs.exchanges import Calls, Group, nothing
 
 _reduce_scatter = Group.reduce_scatter
 

@@ -1,10 +1,9 @@
-"""Programs of stages of one or several devices: who computes, cuts, sends, adds and joins what, in which order.
+"""Programs of a step: who computes, cuts, sends, adds and joins what, in which order.
 
-`group_programs` is to stages of several devices what `programs_of` (`partc.planner.model.stages`) is to those of one;
-it writes what `partc.planner.groups.step` prices. A step goes through *units*, the stages that the same devices compute
-one after the other (`partc.planner.groups.work`). The devices of a unit begin with all rows of all that they read.
-Within a unit a value has all its rows on every device, or device i has the i-th tile of them. Between units values go
-to whoever reads them first: whole from the first device that has them, or a tile from each.
+A step goes through *units*, the stages that the same devices compute one after the other (`work.py`): one device or
+several. The devices of a unit begin with all rows of all that they read. Within a unit a value has all its rows on
+every device, or device i has the i-th tile of them. Between units values go to whoever reads them first: whole from the
+first device that has them, or a tile from each. A device that has a value, or has been sent it, is not sent it again.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Sequence
 
 from partc.format.program import Add, Cut, Emit, Instruction, Join, Program, Recv, Run, Sample, Send
-from partc.planner.groups.exchanges import Group
-from partc.planner.groups.unit_programs import Rows, Unit
-from partc.planner.groups.work import Item, Sum, UnitWork, Values
+from partc.planner.programs.exchanges import Group
+from partc.planner.programs.unit import Rows, Unit
+from partc.planner.programs.work import Item, Sum, UnitWork, Values
 
 
 class _Path:
@@ -22,6 +21,7 @@ class _Path:
 
     def __init__(self, units: Sequence[UnitWork], values: Values) -> None:
         self.units, self.values = units, values
+        self.place = {name: at for at, name in enumerate(dict.fromkeys((*values.given, *values.order)))}
         self.source = units[0].devices[0]
         names = dict.fromkeys(device for unit in units for device in unit.devices)
         self.programs: dict[str, list[Instruction]] = {name: [] for name in names}
@@ -39,8 +39,7 @@ class _Path:
                 self.programs[device] += items
             self.send(number, unit)
         self.begin(len(self.units))
-        emitted = (self.values.token,) if self.values.token else self.values.results
-        self.programs[self.source].append(Emit(emitted))
+        self.programs[self.source].append(Emit(self.values.results))
         stateful = {
             call.run.submodule
             for unit in self.units
@@ -61,8 +60,8 @@ class _Path:
             for rank, device in enumerate(unit.devices):
                 for name in unit.reads(rank):
                     found.setdefault(name, set()).add(device)
-        taker = self.sampler(self.units[number].devices) if self.values.token else self.source
-        for name in self.values.results:
+        taker = self.sampler(self.units[number].devices) if self.values.sample else self.source
+        for name in self.values.ends:
             found.setdefault(name, set()).add(taker)
         return found
 
@@ -73,7 +72,7 @@ class _Path:
     def send(self, number: int, unit: Unit) -> None:
         """All that later units read of this one, and the token."""
         made = {name for item in unit.work.items for name in _made(item)}
-        made |= {*self.values.inputs} if number == 0 else set()
+        made |= {*self.values.given} if number == 0 else set()
         devices = unit.work.devices
         for name in made:
             if name in unit.alone:
@@ -82,12 +81,17 @@ class _Path:
                 self.held |= {(name, device) for device in devices}
         for reader in range(number + 1, len(self.units)):
             for rank, device in enumerate(self.units[reader].devices):
-                self.hand_on(unit, reader, device, [x for x in self.units[reader].reads(rank) if x in made])
-        results = [name for name in self.values.results if name in made]
-        if not self.values.token:
-            self.hand_on(unit, len(self.units), self.source, results)
-        elif results:
-            self.sample(unit, results[0], self.values.token)
+                read = [name for name in self.units[reader].reads(rank) if name in made]
+                self.hand_on(unit, reader, device, self.ordered(read))
+        ends = [name for name in self.values.ends if name in made]
+        if not self.values.sample:
+            self.hand_on(unit, len(self.units), self.source, ends)
+        elif ends:
+            self.sample(unit, self.values.sample)
+
+    def ordered(self, names: Sequence[str]) -> list[str]:
+        """Values in the order of the model."""
+        return sorted(names, key=lambda name: self.place.get(name, len(self.place)))
 
     def hand_on(self, unit: Unit, reader: int, device: str, names: Sequence[str]) -> None:
         """Send values to a device that needs them: whole from the first that has them, or a tile from each."""
@@ -103,13 +107,13 @@ class _Path:
         for name in parted:
             self.await_(reader, device, unit.join(name))
 
-    def sample(self, unit: Unit, logits: str, token: str) -> None:
+    def sample(self, unit: Unit, item: Sample) -> None:
         """Draw the token on the source, or on the first device that has the logits."""
         device = self.sampler(unit.work.devices)
-        self.programs[device].append(Sample(logits, token))
+        self.programs[device].append(item)
         if device != self.source:
-            self.programs[device].append(Send((token,), self.source))
-            self.await_(len(self.units), self.source, Recv((token,), device))
+            self.programs[device].append(Send((item.token,), self.source))
+            self.await_(len(self.units), self.source, Recv((item.token,), device))
 
     def await_(self, reader: int, device: str, item: Instruction) -> None:
         self.awaited.setdefault(reader, []).append((device, item))
@@ -135,10 +139,10 @@ def _live(program: Sequence[Instruction], stateful: Container[str]) -> Program:
     return tuple(reversed(kept))
 
 
-def group_programs(units: Sequence[UnitWork], values: Values) -> dict[str, Program]:
+def step_programs(units: Sequence[UnitWork], values: Values) -> dict[str, Program]:
     """Device → its program in one phase, the source's first: it has the first unit to itself.
 
-    No device waits for another in a circle: all follow the order of the units, and within one the order of its items.
-    O(items · devices²).
+    No device waits for another in a circle: all follow the order of the units, and within one the order of its items;
+    no message goes to an earlier unit but those to the end of the source's program. O(items · devices²).
     """
     return _Path(units, values).write()

@@ -8,8 +8,8 @@ from enum import Enum, auto
 
 from partc.errors import PlanError
 from partc.format.program import Cut, Instruction, Join, Recv, Run, Send
-from partc.planner.groups.exchanges import Group, tile_name
-from partc.planner.groups.work import Call, Calls, Compute, Item, Sum, UnitWork, Values
+from partc.planner.programs.exchanges import Group, tile_name
+from partc.planner.programs.work import Call, Calls, Compute, Item, Sum, UnitWork, Values
 
 
 class Rows(Enum):
@@ -70,7 +70,7 @@ class Unit:
         return [name for name in names if self._has_tiles(name)]
 
     def _has_tiles(self, name: str) -> bool:
-        return name not in self.values.given and self.values.has_rows(name)
+        return self.group.count > 1 and name not in self.values.on_devices and self.values.has_rows(name)
 
     def _lie_apart(self, calls: Calls) -> bool:
         """Whether the inputs have to be gathered."""

@@ -1,4 +1,4 @@
-"""The work of devices in a phase, unit by unit: what `partc.planner.groups.programs` makes programs of.
+"""The work of devices in a phase, unit by unit: what `step.py` makes programs of.
 
 | item | calls | rows |
 | --- | --- | --- |
@@ -11,13 +11,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from partc.format.dims import Shape, symbols
 from partc.format.plan import Exchange
-from partc.format.program import Run
+from partc.format.program import Run, Sample
 
 ROWS = "sequence"
 """The symbol of the axis that tiles divide."""
@@ -88,18 +88,30 @@ class UnitWork:
 
 @dataclass(frozen=True)
 class Values:
-    """What programs must know of values."""
+    """The values of a request: what it brings, what it ends with, and what programs must know of those between."""
 
-    shapes: Mapping[str, Shape]
-    """Of all that graphs read and make."""
-    given: frozenset[str]
-    """Values that every device has: the step inputs."""
-    inputs: tuple[str, ...]
-    """Values that a request brings to the source."""
+    given: Mapping[str, bool]
+    """Input of a request → whether every step brings a new value of it; others come in the first step alone."""
+    on_devices: frozenset[str]
+    """Inputs that every device has by itself in every step: positions."""
     results: tuple[str, ...]
-    """Values that the client gets, or the logits."""
-    token: str | None = None
-    """Sampled from the logits, and then the only value that the client gets."""
+    """Values that the source hands to the client."""
+    sample: Sample | None
+    """The choice of the next token, which then is the result; None: the model does not generate."""
+    order: Sequence[str] = ()
+    """The order of values in messages, behind `given`; those that it leaves out follow as they are read."""
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
+    """Of all that graphs read and make; needed where devices divide rows."""
+
+    @property
+    def later(self) -> Values:
+        """The same of a step behind the first."""
+        return replace(self, given={name: is_new for name, is_new in self.given.items() if is_new})
+
+    @property
+    def ends(self) -> tuple[str, ...]:
+        """What the calls make in the end: the logits, or the results."""
+        return (self.sample.logits,) if self.sample else self.results
 
     def has_rows(self, name: str) -> bool:
         """Whether its size depends on the rows of a step."""
