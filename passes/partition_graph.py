@@ -308,7 +308,7 @@ def _measured(module: Module, devices: DevicesConfig) -> dict[str, object]:
     if devices.measured is None:
         return {}
     counts = count_measured(module.submodules or (), workload(module.info), devices)
-    said = advice(module, devices, counts["measured"] < counts["of"])
+    said = advice(module, devices, counts["measured"], counts["of"])
     return {"times": {**counts, "overheads": overheads(devices), "advice": said}}
 
 

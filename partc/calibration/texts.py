@@ -36,10 +36,15 @@ def read_windows(text: Path, folder: Path, longest: int, most_tokens: int) -> li
     except Exception as error:  # tokenizers raise what they come across
         raise UserError(
             f"its tokenizer cannot be read: {error}", where=str(folder),
-            hint="name another one in model.yaml: `tokenizer: FOLDER`",
+            hint="put the files of the model's own tokenizer, such as tokenizer.json, beside its weights",
         ) from error  # fmt: skip
     ids = tokenizer(content[: most_tokens * _CHARACTERS], verbose=False).input_ids
     ids = ids[:most_tokens]
+    if not ids and content.strip():
+        raise UserError(
+            f"its tokenizer makes no tokens of {text}", where=str(folder),
+            hint="put the files of the model's own tokenizer, such as tokenizer.json, beside its weights",
+        )  # fmt: skip
     if len(ids) < LEAST_TOKENS:
         raise UserError(
             f"{len(ids)} tokens are too few to measure what the inputs of a matrix do",

@@ -81,18 +81,19 @@ def typical_steps(history: History) -> Typical:
 
 
 def _alone(history: History, notes: list[str]) -> list[Steps]:
-    """The requests that had the ring to themselves; all where none had."""
+    """The requests with steps that count that had the ring to themselves; all where none had."""
     every: list[Steps] = []
     alone: list[Steps] = []
     for record in history.records:
         steps = [Steps(request, history.case.problem.source) for request in record.requests]
         every += steps
         alone += [one for one in steps if not any(one.overlaps(other) for other in steps)]
-    if not alone:
+    useful = [one for one in alone if one.lasted]
+    if not useful and len(alone) < len(every):
         notes.append(
             "all requests shared the ring with others: what they took from each other is in the times"
         )
-    return alone or every
+    return useful or every
 
 
 def _of_batch(requests: Sequence[Steps], batch: int, notes: list[str]) -> list[Steps]:

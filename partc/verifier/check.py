@@ -24,10 +24,14 @@ from partc.verifier.expectation import Expectation, Original, SameQuantization
 from partc.verifier.inputs import Requests
 from partc.verifier.origin import Build, read_build, read_origin, say
 from partc.verifier.passages import MOST_TOKENS
+from partc.verifier.pieces import shares_blocks
 from partc.verifier.reference import open_reference
 from partc.verifier.report import Report
 from partc.verifier.requests import Generation, OneStep
 from partc.verifier.uncut import compile_uncut
+from partc.verifier.uncut_ring import UncutRing
+
+_QUANTISE = "leave out --text, or compile with `quantize: int8` or int4 in model.yaml"
 
 
 def verify_build(
@@ -79,22 +83,25 @@ def verify_build(
         check_guesses(built.role)
     types = _types(build, built)
     if config.quantize is None:
-        _refuse_text(text)
+        _refuse_text(text, "the build is not quantised: there is no cost to measure", _QUANTISE)
         expected = _original(config, built, progress)
         report = _compare(build, expected, asked, types, settings, progress, drafts=drafts)
         return replace(report, note=rounding_note(report, built.role.model.dtype))
-    if config.task in (*WITH_SOURCE, *WITH_MEDIA):
-        raise UserError(
-            f"a quantised model for {config.task} cannot be compared with its uncut one yet",
-            where=str(build),
-            hint="compile it without `quantize`, and verify that build: the cuts are the same",
-        )
     whole = replace(config, max_batch=built.role.model.max_batch, auto_batch=False)
+    shared = shares_blocks(built.role.placement)
+    if config.task in (*WITH_SOURCE, *WITH_MEDIA):
+        _refuse_text(text, f"the cost of quantisation is not measured for {config.task}", "leave out --text")
+        with scratch_folder("verify") as folder:
+            device = compile_uncut(whole, built.device, folder, built.disable, progress)
+            with launch_local(device.parents[1], settings) as one, one.client() as client:
+                uncut_ring = UncutRing(client, shared=shared)
+                report = _compare(build, uncut_ring, asked, types, settings, progress, drafts=drafts)
+        return replace(report, note=_note(built))
     # Before the long work: a mistake in the text should not cost minutes.
     measurement = choose_measurement(build, config, built.role, asked, text, text_tokens) if cost else None
     with scratch_folder("verify") as folder:
         alone = compile_uncut(whole, built.device, folder, built.disable, progress, types)
-        uncut = SameQuantization(alone, built.role.model)
+        uncut = SameQuantization(alone, built.role.model, shared=shared)
         report = _compare(build, uncut, asked, types, settings, progress, drafts=drafts)
         found = measurement.cost(alone, progress) if measurement else None
     return replace(report, cost=found, note=_note(built))
@@ -108,13 +115,9 @@ def _original(config: ModelConfig, built: Build, progress: Progress) -> Original
     return found
 
 
-def _refuse_text(text: Path | None) -> None:
+def _refuse_text(text: Path | None, reason: str, hint: str) -> None:
     if text is not None:
-        raise UserError(
-            "the build is not quantised: there is no cost to measure",
-            where=str(text),
-            hint="leave out --text, or compile with `quantize: int8` or int4 in model.yaml",
-        )
+        raise UserError(reason, where=str(text), hint=hint)
 
 
 def _check_same(config: ModelConfig, built: Build, build: Path) -> None:

@@ -24,7 +24,7 @@ from partc.verifier.compare import beside, difference, join_steps, largest
 from partc.verifier.inputs import Answer, StepRequest
 from partc.verifier.pieces import Crossed
 from partc.verifier.reference import Reference
-from partc.verifier.report import ORIGINAL, QUANTIZED_TOLERANCE, TOLERANCES, UNCUT
+from partc.verifier.report import ORIGINAL, QUANTIZED_TOLERANCE, SHARED_TOLERANCE, TOLERANCES, UNCUT
 from partc.verifier.uncut import TWIN, UncutModel
 
 Array = npt.NDArray[Any]
@@ -111,15 +111,7 @@ class Original(Expectation):
         """See `Expectation`; what a product with a bias makes without it counts, too: sums end before it."""
         given = inputs.original if isinstance(inputs, StepRequest) else self._whole(inputs)
         seen = self._reference.counterparts(given, {one.piece.whole for one in crossed.values()})
-        return {place: self._piece(one, seen.get(one.piece.whole)) for place, one in crossed.items()}
-
-    @staticmethod
-    def _piece(one: Crossed, whole: Array | None) -> tuple[float, float] | None:
-        # A product of rows has the rows of all sequences in one axis.
-        if whole is None or whole.size != math.prod(one.shape) or whole.shape[-1] != one.shape[-1]:
-            return None
-        part = one.take(whole.reshape(one.shape))
-        return difference(one.array, part), largest(part)
+        return {place: _piece_beside(one, seen.get(one.piece.whole)) for place, one in crossed.items()}
 
     def _cuts(self, inputs: Mapping[str, Array], crossed: Mapping[Place, Array]) -> Errors:
         seen = self._reference.counterparts(inputs, {name for name, _, _ in crossed})
@@ -130,6 +122,15 @@ class Original(Expectation):
 
     def _whole(self, answer: Answer) -> dict[str, Array]:
         return self._reference.whole(answer.prompt, answer.tokens)
+
+
+def _piece_beside(one: Crossed, whole: Array | None) -> tuple[float, float] | None:
+    """The largest error of a piece, and the largest value there; None where its counterpart is not known."""
+    # A product of rows has the rows of all sequences in one axis.
+    if whole is None or whole.size != math.prod(one.shape) or whole.shape[-1] != one.shape[-1]:
+        return None
+    part = one.take(whole.reshape(one.shape))
+    return difference(one.array, part), largest(part)
 
 
 def _floats(crossed: Mapping[Place, Array]) -> dict[Place, Array]:
@@ -145,10 +146,13 @@ class SameQuantization(Expectation):
     """
 
     what = UNCUT
-    tolerance = QUANTIZED_TOLERANCE
 
-    def __init__(self, folder: Path, ring: Model) -> None:
-        """The bundle of the one device, with a twin that returns all values that cross links of the ring."""
+    def __init__(self, folder: Path, ring: Model, *, shared: bool = False) -> None:
+        """The bundle of the one device, with a twin that returns all values that cross links of the ring.
+
+        `shared`: whether devices of the ring share blocks.
+        """
+        self.tolerance = SHARED_TOLERANCE if shared else QUANTIZED_TOLERANCE
         self._folder = folder
         self._ring = ring
         self._model: UncutModel | None = UncutModel(folder)
@@ -202,11 +206,7 @@ class SameQuantization(Expectation):
             answer = self._twin.generate([prompt], self._steps(len(prompt)), count)
             seen = {name: array for (name, _, _), array in join_steps(answer.crossings).items()}
         known = {place: one for place, one in crossed.items() if one.piece.whole in seen}
-        right = {place: one.take(seen[one.piece.whole]) for place, one in known.items()}
-        return {
-            place: (difference(one.array, right[place]), largest(right[place]))
-            for place, one in known.items()
-        }
+        return {place: _piece_beside(one, seen[one.piece.whole]) for place, one in known.items()}
 
     def _steps(self, tokens: int, sequences: int = 1) -> list[int]:
         """The rows of the steps that the ring takes prompts of so many tokens in."""

@@ -116,6 +116,7 @@ class TransformersReference(Reference):
             max_new_tokens=count,
             pad_token_id=0,
             decoder_start_token_id=self.start[0] if self.start else None,
+            use_cache=_cache_holds(self.network.config),
         )
         self.network.generation_config = plain
         del given["use_cache"]
@@ -181,6 +182,12 @@ class TransformersReference(Reference):
         if generates(self.task):
             tensors["use_cache"] = False
         return tensors
+
+
+def _cache_holds(config: Any) -> bool:
+    """Whether a cache of transformers has all layers of the decoder: it counts those of the encoder."""
+    layers = getattr(config, "num_decoder_layers", None)
+    return layers is None or layers <= config.num_hidden_layers
 
 
 def _first_line(error: Exception) -> str:

@@ -13,6 +13,8 @@ ORIGINAL, UNCUT = "the original", "the uncut model"
 """The names of the models that a cut model is compared with."""
 QUANTIZED_TOLERANCE = 2e-2
 """The same for a quantised model: a few activations may round to the next of the 255 values that 8 bits have."""
+SHARED_TOLERANCE = 1e-1
+"""The same where devices share blocks: each rounds activations by scales of its own, as far off as quantisation is."""
 
 
 @dataclass(frozen=True)

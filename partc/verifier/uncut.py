@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from partc.config.model import ModelConfig
+from partc.format.dims import symbols
 from partc.format.dtypes import as_numbers
 from partc.format.program import Program, Run
 from partc.format.role import load_role
@@ -72,19 +73,29 @@ def compile_uncut(
     split = [step.name for step in steps].index("split-graph") + 1
     run_passes(module, steps[:split], Context(progress))
     if inside and module.parts:
-        _add_twin(module.parts[0], inside)
+        _add_twin(module.parts[0], inside, batched=module.info.max_batch > 1)
     run_passes(module, steps[split:], Context(progress))
     return folder / "build" / "devices" / DEVICE
 
 
-def _add_twin(part: Part, inside: Collection[str]) -> None:
-    """Let the programs of a part run a twin of its graph behind it."""
+def _add_twin(part: Part, inside: Collection[str], *, batched: bool) -> None:
+    """Let the programs of a part run a twin of its graph behind it.
+
+    Values that have the rows of several sequences in one axis are left out: an entry for a batch cannot cut them out of
+    what it fills up.
+    """
     (graph,) = part.graphs
     made = [value for node in graph.nodes for value in node.outputs if value not in graph.outputs]
-    outputs = [*graph.outputs, *(value for value in made if value.name in inside)]
+    found = [value for value in made if value.name in inside and not (batched and _is_flat(value))]
+    outputs = [*graph.outputs, *found]
     part.graphs.append(Graph(TWIN, graph.inputs, outputs, graph.nodes, graph.opset))
     call = Run(TWIN, _names(graph.inputs), _names(outputs))
     part.programs = {phase: _with_twin(program, call) for phase, program in part.programs.items()}
+
+
+def _is_flat(value: Value) -> bool:
+    """Whether one axis has the rows of all sequences."""
+    return any(symbols(dim) >= {"batch", "sequence"} for dim in value.shape or ())
 
 
 def _with_twin(program: Program, call: Run) -> Program:

@@ -155,6 +155,65 @@ def test_a_classifier(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cost["max_abs_error"] > 1e-4
 
 
+TRANSLATOR = """\
+model: {config: {model_type: t5, vocab_size: 90, d_model: 32, d_kv: 8, d_ff: 48, num_heads: 4, num_layers: 2,
+  num_decoder_layers: 3, decoder_start_token_id: 0}, seed: 4}
+task: text2text-generation
+max_sequence: 24
+max_source: 24
+max_batch: 2
+"""
+
+
+@pytest.mark.hf
+@pytest.mark.ort
+def test_an_encoder_and_a_decoder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It is compared with a ring of one device: tokens of lone requests and of a batch."""
+    (folder / "model.yaml").write_text(TRANSLATOR + "quantize: int8\n")
+    (folder / "other.yaml").write_text(TRANSLATOR.replace("seed: 4", "seed: 5") + "quantize: int8\n")
+    compile_model(folder)
+    code, report = verify(capsys, "--tokens", "10")
+    assert (code, report["equal"], report["identical_tokens"]) == (0, True, True)
+    assert report["against"] == "the uncut model"
+    assert report["not_compared"] and not report["cuts"]
+    code, report = verify(capsys, "--tokens", "10", "--model", "other.yaml")
+    assert (code, report["equal"]) == (1, False)
+    assert run(["verify", "build", "--text", "other.yaml"]) == 1
+    assert "the cost of quantisation is not measured for text2text-generation" in capsys.readouterr().err
+
+
+@pytest.mark.hf
+@pytest.mark.ort
+def test_a_decoder_of_more_layers_than_its_encoder(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """transformers' own cache has the layers of the encoder alone."""
+    (folder / "model.yaml").write_text(TRANSLATOR)
+    compile_model(folder)
+    code, report = verify(capsys, "--tokens", "10")
+    assert (code, report["equal"], report["identical_tokens"]) == (0, True, True)
+
+
+@pytest.mark.hf
+@pytest.mark.ort
+def test_sums_whose_rows_are_in_one_axis_with_their_sequences(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shared expert's product has no axis for sequences; on the links of the ring it has."""
+    (folder / "model.yaml").write_text("""\
+model: {config: {model_type: qwen2_moe, vocab_size: 90, hidden_size: 32, intermediate_size: 48,
+  moe_intermediate_size: 16, shared_expert_intermediate_size: 48, num_experts: 2, num_experts_per_tok: 2,
+  num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2}, seed: 4}
+max_sequence: 32
+max_batch: 1
+quantize: int8
+""")
+    devices = str(devices_file(folder, 2))
+    assert run(["compile", "model.yaml", "--target", devices, "--strategy", "megatron"]) == 0
+    code, report = verify(capsys, "--tokens", "10", "--no-cost")
+    assert any("shared_expert" in cut["value"] for cut in report["cuts"])
+    assert all(np.isfinite(cut["max_abs_error"]) for cut in report["cuts"])
+    assert (code, report["equal"]) == (0, True)
+
+
 @pytest.mark.hf
 @pytest.mark.ort
 def test_a_long_prompt_on_one_device(folder: Path) -> None:

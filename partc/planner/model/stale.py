@@ -9,18 +9,20 @@ from partc.config.times import Times, as_json
 from partc.ir.graph import Module
 from partc.ir.workload import settings
 
+_OTHERS = "its sub-modules are others (another model, or another --cut-rule)"
 _AGAIN = "profile again: partc profile MODEL --target DEVICES"
 
 
-def advice(module: Module, devices: DevicesConfig, missing: bool) -> list[str]:
-    """Sentences about the times that devices.yaml names; `missing`: some sub-module has none."""
+def advice(module: Module, devices: DevicesConfig, measured: int, of: int) -> list[str]:
+    """Sentences about the times that devices.yaml names, which has so many of those that the plan needs."""
     times = devices.measured
     if times is None:
         return []
     rough = [name for name in devices.devices if (found := devices.times_of(name)) and found.rough]
     lines = [f"rough: measured on a busy machine ({', '.join(rough)}); {_AGAIN}"] if rough else []
-    if missing:
-        reasons = _devices(times, devices) or _model(times, module)
+    if measured < of:
+        some = ["runs tell nothing of what they did not do, such as prompts of the planned length"]
+        reasons = _devices(times, devices) or _model(times, module) or (some if measured else [_OTHERS])
         lines.append(f"why estimated: {'; '.join(reasons)}; {_AGAIN}")
     return lines
 
@@ -53,9 +55,8 @@ def _options(name: str, then: Mapping[str, object], now: Mapping[str, object]) -
 def _model(times: Times, module: Module) -> list[str]:
     """The differences of the model and its workload."""
     now = settings(module.info)
-    changed = [
+    return [
         f"measured with {key} {then}, now {now[key]}"
         for key, then in times.settings.items()
         if key in now and then != now[key]
     ]
-    return changed or ["its sub-modules are others (another model, or another --cut-rule)"]

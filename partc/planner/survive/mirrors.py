@@ -30,8 +30,9 @@ class Rows:
     """Bytes that a token adds, of all sequences of a step."""
     all_bytes: float
     """Bytes of all of them, of all requests in flight."""
-    rewritten: bool = False
-    """Whether a step rewrites some of them as a whole, so that a copy would be that of one step alone."""
+    begins_again: bool = False
+    """Whether requests begin again without them, copies or not: where a step rewrites some of them as a whole, so that
+    a copy would be that of one step alone, or where the first step makes what later ones read beside them."""
 
 
 def choose_mirrors(
@@ -81,10 +82,10 @@ def _wanted(
 ) -> Iterator[Mirror]:
     """Each part of a device that another one would take, with what keeping its rows there costs.
 
-    Where a device has states that each step rewrites, requests begin again after its loss, and rows would be of no use.
+    Where requests begin again after the loss of a device in any case, rows would be of no use.
     """
     owners = devices_of(stages)
-    begin_again = {owners[j] for j, cache in enumerate(rows) if cache.rewritten}
+    begin_again = {owners[j] for j, cache in enumerate(rows) if cache.begins_again}
     for loss in losses:
         if loss.device in begin_again:
             continue

@@ -10,6 +10,7 @@ from partc.config.devices import DeviceConfig, DevicesConfig
 from partc.format.plan import Plan, Survival
 from partc.format.state_kinds import is_any_rewritten, is_rewritten
 from partc.ir.graph import ModelInfo, Module, State, Submodule
+from partc.ir.once import once_nodes
 from partc.ir.workload import workload
 from partc.planner.exact.optimal import is_feasible, plan_optimal, without_returns
 from partc.planner.model.change import with_devices
@@ -64,7 +65,8 @@ def survival_of(
 
     stages = module.plan.stages
     found = survive_one(problem, stages, same_tokens, where, reads=reads, explain=explain)
-    rows = [_rows(module.info, part) for part in module.submodules or ()]
+    keeps = bool(once_nodes(module.graph))
+    rows = [_rows(module.info, part, keeps=keeps) for part in module.submodules or ()]
     mirrors = choose_mirrors(problem, stages, found.losses, rows, devices.mirror, where)
     return replace(found, mirrors=mirrors)
 
@@ -87,7 +89,7 @@ def _way(device: DeviceConfig) -> tuple[object, ...]:
     return device.target, device.arch, device.provider, device.threads, dict(device.options)
 
 
-def _rows(info: ModelInfo, submodule: Submodule) -> Rows:
+def _rows(info: ModelInfo, submodule: Submodule, *, keeps: bool) -> Rows:
     """The caches of a sub-module."""
     states = {value for node in submodule.nodes for value in node.operands if isinstance(value, State)}
     step, largest = workload(info)[-1].sizes, {**info.dims, "batch": info.max_batch}
@@ -96,7 +98,7 @@ def _rows(info: ModelInfo, submodule: Submodule) -> Rows:
             state.bytes(step) / _tokens_in(state) for state in states if not is_rewritten(state.kind)
         ),
         all_bytes=sum(state.bytes(largest) for state in states) * info.max_requests,
-        rewritten=is_any_rewritten(state.kind for state in states),
+        begins_again=keeps or is_any_rewritten(state.kind for state in states),
     )
 
 
