@@ -72,7 +72,7 @@ def compile_command(
 ) -> None:
     """Compile MODEL for the devices in DEVICES: one artifact per device, and a plan.
 
-    MODEL is a model.yaml, a checkpoint folder, an .onnx file or a hub id.
+    MODEL is a model.yaml, a checkpoint folder, an .onnx or .gguf file, or a hub id.
     """
     from partc.api.compiling import to_compile
     from partc.cli.observers import Watch, followed

@@ -26,7 +26,7 @@ def lower_command(
     dump_dir: Path | None,
     timing: bool,
 ) -> None:
-    """Print the IR of MODEL: a model.yaml, a checkpoint folder, an .onnx file or a hub id.
+    """Print the IR of MODEL: a model.yaml, a checkpoint folder, an .onnx or .gguf file, or a hub id.
 
     Weights are references in it, so even a large model needs little memory.
     """

@@ -59,7 +59,7 @@ def example(*lines: str) -> str:
 
 
 def model_argument(required: bool = True) -> Callable[[_F], _F]:
-    """MODEL: model.yaml, a checkpoint folder, an .onnx file or a hub id."""
+    """MODEL: model.yaml, a checkpoint folder, an .onnx or .gguf file, or a hub id."""
     return click.argument("model", required=required)
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from partc.runtime.client.prompts import Prompts
 
 
-def check_task(role: Role, has_prompts: bool, has_tensors: bool) -> None:
-    """Refuse what a model does not take, before anything is started.
+def check_task(role: Role, has_prompts: bool, tensors: str | None) -> None:
+    """Refuse what a model does not take, before anything is started; `tensors`: the option that brings some.
 
     Raises:
         RunError: prompts for a model without tokens, tensors for one that generates text from its prompt alone, or no
@@ -32,12 +32,12 @@ def check_task(role: Role, has_prompts: bool, has_tensors: bool) -> None:
         raise RunError(
             "this model takes tensors, not prompts", where="--prompt", hint=f"give {media_option(role)}"
         )
-    if has_tensors and not has_prompts and role.model.placeholder_token is not None:
+    if tensors and not has_prompts and role.model.placeholder_token is not None:
         raise RunError(
             "this model takes a prompt with it", where=media_option(role), hint="give --prompt TEXT, too"
         )
-    if has_tensors and role.model.generates and role.takes_tokens and role.model.placeholder_token is None:
-        raise RunError("this model takes prompts, not tensors", where="--input", hint="give --prompt TEXT")
+    if tensors and role.model.generates and role.takes_tokens and role.model.placeholder_token is None:
+        raise RunError("this model takes prompts, not tensors", where=tensors, hint="give --prompt TEXT")
 
 
 def pair_requests(

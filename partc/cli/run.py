@@ -201,9 +201,10 @@ def _requests(options: RunOptions, role: Role, build: Path) -> tuple[list[Asked]
     from partc.api.media import read_media
     from partc.cli.requests import check_task, pair_requests, prompt_texts, read_prompts, read_tensors
 
-    model, media = role.model, (*options.images, *options.sounds)
+    model = role.model
     texts = bool(options.prompts or options.token_ids)
-    check_task(role, texts, options.tensors is not None or bool(media))
+    given = {"--input": options.tensors, "--image": options.images, "--audio": options.sounds}
+    check_task(role, texts, next((option for option, value in given.items() if value), None))
     refuse(
         options.batch and model.placeholder_token is not None,
         "--batch is not for this model: a request has one prompt with one picture or sound",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from partc.errors import ConfigError
@@ -155,6 +155,17 @@ def format_seconds(seconds: float) -> str:
         if abs(seconds) >= size * 0.9995:
             return f"{_digits(seconds / size)} {unit}"
     return f"{_digits(seconds * 1e9)} ns" if seconds else "0 s"
+
+
+def format_ranges(numbers: Iterable[int]) -> str:
+    """`0-3, 7`."""
+    found: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if found and number == found[-1][1] + 1:
+            found[-1][1] = number
+        else:
+            found.append([number, number])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
 
 
 def _scaled(value: float, step: float, units: tuple[str, ...]) -> str:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from partc.config.units import format_ranges
+
 SHOWN = 60
 """Characters of a value in a change."""
 
@@ -85,17 +87,6 @@ def shown(value: object) -> str | None:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """`0-3, 7`."""
-    found: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if found and number == found[-1][1] + 1:
-            found[-1][1] = number
-        else:
-            found.append([number, number])
-    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in found)
-
-
 _LAYER = re.compile(r"(?<![^.])(\d+)(?![^.])")
 
 
@@ -113,4 +104,4 @@ def place_text(scope: str, layers: Sequence[int]) -> str:
         return scope or "the whole graph"
     rest = scope.rpartition("*")[2].strip(".")
     word = "layer" if len(set(layers)) == 1 else "layers"
-    return f"{word} {ranges(layers)}" + (f" · {rest}" if rest else "")
+    return f"{word} {format_ranges(layers)}" + (f" · {rest}" if rest else "")

@@ -16,7 +16,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from partc.differences.change import Change, changed_values, ranges, shown
+from partc.config.units import format_ranges
+from partc.differences.change import Change, changed_values, shown
 from partc.format.plan import Message, PlanFile, StageRun, Timeline, losses_of
 
 Record = Mapping[str, Any]
@@ -70,8 +71,8 @@ def compare_plans(before: Record, after: Record) -> list[Change]:
 def _stage(run: StageRun, layers: Sequence[tuple[int, int]] | None) -> dict[str, str]:
     held = range(run.first, run.last + 1)
     mine = [layer for index in held for layer in layers[index]] if layers else []
-    found = {"device": run.device, "submodules": ranges(held)}
-    return {**found, "layers": ranges(range(min(mine), max(mine) + 1))} if mine else found
+    found = {"device": run.device, "submodules": format_ranges(held)}
+    return {**found, "layers": format_ranges(range(min(mine), max(mine) + 1))} if mine else found
 
 
 def _messages(phases: Sequence[Timeline]) -> list[dict[str, Any]]:
@@ -169,7 +170,7 @@ def _links(plan: Record) -> dict[str, tuple[str, str]]:
         for phase, size in message["bytes"].items():
             sizes[phase] = sizes.get(phase, 0) + size
     return {
-        name: (", ".join(values), ", ".join(f"{size} B a {phase} step" for phase, size in sizes.items()))
+        name: (", ".join(values), ", ".join(f"{size:.0f} B a {phase} step" for phase, size in sizes.items()))
         for name, (values, sizes) in found.items()
     }
 
@@ -191,4 +192,5 @@ def _times(before: Record | None, after: Record | None) -> list[Change]:
 
 
 def _numbered(texts: Sequence[str] | None) -> dict[str, str]:
-    return {text.partition(":")[0]: text for text in texts or ()}
+    parted = (text.partition(": ") for text in texts or ())
+    return {lost: rest or lost for lost, _, rest in parted}

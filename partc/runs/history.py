@@ -13,7 +13,7 @@ from partc.planner.simulate.case import Case, read_case
 from partc.runs.records import RUNS, RunRecord, read_record, record_files
 from partc.runtime.core.source.inputs import prompt_ends
 
-_RUN = "run the build first: partc run {} --prompt TEXT"
+_RUN = "run the build first: partc run {} {}"
 
 
 @dataclass(frozen=True)
@@ -48,12 +48,14 @@ def read_history(runs: Path) -> History:
         UserError: not a folder of runs, the build beside it is damaged, or no run is one of this build.
     """
     folder = runs.parent if runs.resolve().name == RUNS else runs
-    again = _RUN.format(folder)
-    if not (folder / RUNS).is_dir():
-        is_build = (folder / PLAN_FILE).is_file()
-        hint = again if is_build else "give the folder of a build that has run, or its runs: build/runs"
+    if not (folder / PLAN_FILE).is_file():
+        hint = "give the folder of a build that has run, or its runs: build/runs"
         raise BundleError("there are no records of runs", where=str(runs), hint=hint)
     build = read_build(folder)
+    takes_tokens = next(iter(build.roles.values())).takes_tokens
+    again = _RUN.format(folder, "--prompt TEXT" if takes_tokens else "--input FILE.npz")
+    if not (folder / RUNS).is_dir():
+        raise BundleError("there are no records of runs", where=str(runs), hint=again)
     plan = folder / PLAN_FILE
     case = read_case(read_plan(plan), str(plan))
     files = record_files(folder)

@@ -31,6 +31,10 @@ from partc.verifier.requests import Generation, OneStep
 from partc.verifier.uncut import compile_uncut
 from partc.verifier.uncut_ring import UncutRing
 
+_ROUNDS_APART = (
+    "devices that share blocks round the activations of their shares apart, so that tokens, and experts, that are "
+    "about as likely change places; to compare the cut alone, compile without `quantize`"
+)
 _QUANTISE = "leave out --text, or compile with `quantize: int8` or int4 in model.yaml"
 
 
@@ -96,7 +100,7 @@ def verify_build(
             with launch_local(device.parents[1], settings) as one, one.client() as client:
                 uncut_ring = UncutRing(client, shared=shared)
                 report = _compare(build, uncut_ring, asked, types, settings, progress, drafts=drafts)
-        return replace(report, note=_note(built))
+        return replace(report, note=_note(built, report))
     # Before the long work: a mistake in the text should not cost minutes.
     measurement = choose_measurement(build, config, built.role, asked, text, text_tokens) if cost else None
     with scratch_folder("verify") as folder:
@@ -104,7 +108,7 @@ def verify_build(
         uncut = SameQuantization(alone, built.role.model, shared=shared)
         report = _compare(build, uncut, asked, types, settings, progress, drafts=drafts)
         found = measurement.cost(alone, progress) if measurement else None
-    return replace(report, cost=found, note=_note(built))
+    return replace(report, cost=found, note=_note(built, report))
 
 
 def _original(config: ModelConfig, built: Build, progress: Progress) -> Original:
@@ -171,9 +175,11 @@ def rounding_note(report: Report, dtype: str) -> str:
     )
 
 
-def _note(built: Build) -> str:
+def _note(built: Build, report: Report) -> str:
     """A note that devices compute otherwise than the uncut model does, so that tokens may differ."""
-    if not built.others:
-        return ""
-    names = ", ".join(built.others)
-    return f"the uncut model has the options of {built.role.source}; other ones are those of {names}"
+    if built.others:
+        names = ", ".join(built.others)
+        return f"the uncut model has the options of {built.role.source}; other ones are those of {names}"
+    if report.identical_tokens is False and shares_blocks(built.role.placement):
+        return _ROUNDS_APART
+    return ""

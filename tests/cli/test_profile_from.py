@@ -112,7 +112,7 @@ def test_runs_that_tell_nothing(build: Path, capsys: pytest.CaptureFixture[str])
     assert run(FROM) == 1
     told = capsys.readouterr().err
     assert "no run of this build: " in told and "is of another build" in told
-    assert "hint: run the build first: partc run build --prompt TEXT" in told
+    assert "hint: run the build first: partc run build --input FILE.npz" in told
     for file in record_files(build):
         file.unlink()
     assert run(FROM) == 1

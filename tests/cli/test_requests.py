@@ -78,22 +78,22 @@ def test_more_tokens_than_fit(count: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "has_prompts", "has_tensors", "hint"),
+    ("given", "has_prompts", "tensors", "hint"),
     [
-        ("x", True, False, "give --input FILE.npz"),
-        ("pixel_values", True, False, "give --image FILE"),
-        ("input_features", True, False, "give --audio FILE"),
-        ("input_ids", False, True, "give --prompt TEXT"),
+        ("x", True, None, "give --input FILE.npz"),
+        ("pixel_values", True, None, "give --image FILE"),
+        ("input_features", True, None, "give --audio FILE"),
+        ("input_ids", False, "--image", "give --prompt TEXT"),
     ],
 )
-def test_what_a_model_does_not_take(given: str, has_prompts: bool, has_tensors: bool, hint: str) -> None:
+def test_what_a_model_does_not_take(given: str, has_prompts: bool, tensors: str | None, hint: str) -> None:
     takes_tokens = given == "input_ids"
     task = "text-generation" if takes_tokens else "graph"
     model = SimpleNamespace(task=task, generates=takes_tokens, placeholder_token=None)
     role = cast("Role", SimpleNamespace(takes_tokens=takes_tokens, inputs={given: None}, model=model))
     with pytest.raises(RunError, match="this model takes") as caught:
-        check_task(role, has_prompts, has_tensors)
-    assert caught.value.hint == hint
+        check_task(role, has_prompts, tensors)
+    assert (caught.value.where, caught.value.hint) == (tensors or "--prompt", hint)
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,9 @@ def test_prompts_and_their_pictures() -> None:
 
 
 def test_a_picture_goes_with_a_prompt() -> None:
-    check_task(_with_pictures(), has_prompts=True, has_tensors=True)
+    check_task(_with_pictures(), has_prompts=True, tensors="--image")
     with pytest.raises(RunError, match="takes a prompt with it") as caught:
-        check_task(_with_pictures(), has_prompts=False, has_tensors=True)
+        check_task(_with_pictures(), has_prompts=False, tensors="--image")
     assert (caught.value.where, caught.value.hint) == ("--image FILE", "give --prompt TEXT, too")
     with pytest.raises(RunError, match="takes prompts, not tensors"):
-        check_task(_with_pictures(None), has_prompts=True, has_tensors=True)
+        check_task(_with_pictures(None), has_prompts=True, tensors="--image")

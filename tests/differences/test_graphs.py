@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from partc.differences.change import Change, layer_of, place_text, ranges
+from partc.config.units import format_ranges
+from partc.differences.change import Change, layer_of, place_text
 from partc.differences.graphs import compare_graphs, compare_modules
 from partc.differences.matching import match_graphs, structure_digest
 from partc.ir.graph import Graph, Node, Value
@@ -132,8 +133,8 @@ def _shuffled(graph: Graph, draw: random.Random) -> None:
 @pytest.mark.parametrize(
     ("numbers", "text"), [([], ""), ([3], "3"), ([0, 1, 2, 5], "0-2, 5"), ([4, 4, 1], "1, 4")]
 )
-def test_ranges(numbers: list[int], text: str) -> None:
-    assert ranges(numbers) == text
+def test_format_ranges(numbers: list[int], text: str) -> None:
+    assert format_ranges(numbers) == text
 
 
 def test_places() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from partc.config.units import format_ranges
 from partc.format.plan import DraftedToken, Plan, SharedStage, SharedStages
 from partc.planner.groups.members import disk_use, memory_use
 from partc.planner.groups.step import SharedStep, follow_shared
@@ -93,13 +94,17 @@ def _wrong_shares(stage: SharedStage, share: str, units: int) -> bool:
 
 def _undivided(problem: Problem, phases: Mapping[str, SharedStages]) -> Iterator[str]:
     """Rows that are to be divided and cannot be."""
-    for phase in problem.steps:
-        for stage in phases[phase.name]:
-            if len(stage.devices) > 1 and (stage.exchange == "tiles" or stage.share == "sequence"):
-                for j in stage.indices:
-                    tiling = phase.tilings[j]
-                    if tiling is not None and not tiling.by_rows:
-                        yield f"the rows of sub-module {j} have no axis to themselves: no tiles of them can be cut"
+    joined = {
+        j
+        for phase in problem.steps
+        for stage in phases[phase.name]
+        if len(stage.devices) > 1 and (stage.exchange == "tiles" or stage.share == "sequence")
+        for j in stage.indices
+        if (tiling := phase.tilings[j]) is not None and not tiling.by_rows
+    }
+    if joined:
+        names = f"sub-module{'s' * (len(joined) > 1)} {format_ranges(joined)}"
+        yield f"the rows of {names} have no axis to themselves: no tiles of them can be cut"
 
 
 def _missing_times(problem: Problem, phases: Mapping[str, SharedStages]) -> Iterator[str]:
