@@ -12,6 +12,7 @@ from partc.config.units import format_ranges
 from partc.differences.change import Change, layer_of, place_text
 from partc.differences.graphs import compare_graphs, compare_modules
 from partc.differences.matching import match_graphs, structure_digest
+from partc.differences.plans import compare_plans
 from partc.ir.graph import Graph, Node, Value
 from partc.ir.text import parse_module
 
@@ -143,3 +144,17 @@ def test_places() -> None:
     assert layer_of("block1.conv2d") == ("block1.conv2d", None)
     assert place_text("model.layers.*", [2]) == "layer 2"
     assert place_text("", []) == "the whole graph"
+
+
+def test_plans_of_one_device_have_no_messages() -> None:
+    """What is empty is not written."""
+    alone = {
+        "objective": "latency",
+        "method": "m",
+        "stages": [],
+        "memory": {"a": {"needed": 5, "available": 9}},
+    }
+    more = {**alone, "memory": {"a": {"needed": 6, "available": 9}}}
+    assert [(change.kind, change.before, change.after) for change in compare_plans(alone, more)] == [
+        ("memory needed", "5 B", "6 B")
+    ]

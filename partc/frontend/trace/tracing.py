@@ -349,6 +349,9 @@ class TraceLayer(CacheLayerMixin):
         assert buffer is not None
         return buffer
 
+    get_max_cache_shape = get_max_length
+    """Its name in earlier versions of transformers."""
+
     def update(
         self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
