@@ -47,16 +47,26 @@ _case = click.option("--case", "names", multiple=True, metavar="NAME", help="Thi
 @_case
 @json_option("what changed")
 def update_command(folder: Path, names: tuple[str, ...], as_json: bool) -> None:
-    """Make every case and write its files; look at the difference before you commit it."""
+    """Make every case and write its files; look at the difference before you commit it.
+
+    A case that cannot be made keeps none of the others away; the exit code is 1 then.
+    """
+    from partc.errors import UserError
     from partc.golden.checking import compare_records
     from partc.golden.making import make_record
     from partc.golden.record import is_kept, read_record, write_record
     from partc.golden.reports import change_lines
 
-    told = []
+    told: list[dict[str, object]] = []
+    refused: dict[str, UserError] = {}
     for case in _cases(folder, names):
-        with _followed(case) as following:
-            record = make_record(case, following)
+        try:
+            with _followed(case) as following:
+                record = make_record(case, following)
+        except UserError as error:
+            refused[case.name] = error
+            told.append({"case": case.name, "refused": error.message})
+            continue
         changes = compare_records(read_record(case), record) if is_kept(case) else []
         is_new = not case.folder.exists()
         write_record(record, case.folder)
@@ -67,6 +77,11 @@ def update_command(folder: Path, names: tuple[str, ...], as_json: bool) -> None:
                 click.echo(line)
     if as_json:
         print_json(told)
+    if len(refused) == 1:
+        raise next(iter(refused.values()))
+    if refused:
+        each = "; ".join(f"{name}: {error.message}" for name, error in refused.items())
+        raise UserError(f"{len(refused)} cases were not written: {each}", where=str(folder))
 
 
 @golden_command.command(

@@ -66,7 +66,6 @@ class _Drawing:
                     section.graphs.append(found)
                     for graph in found.every if shares_rows else ():
                         self._divide_rows(graph, section)
-        self._add_leaves(sections_in(self.works[source])[0])
 
     def _divide_rows(self, graph: Graph, section: Section) -> None:
         """Let devices call a graph for some of the rows."""
@@ -81,12 +80,6 @@ class _Drawing:
         wanted = {*ends, *needed(ends, {*free}), *first}
         own = [node for node in first if node not in free]
         first[:] = [*(node for node in free if node in wanted), *own]
-
-    def _add_leaves(self, first: Section) -> None:
-        """Results that nobody computes, weights and constants, are the source's."""
-        leaves = [value for value in self.results if value.producer is None and not isinstance(value, Input)]
-        for graph in first.graphs[0].every[-1:]:
-            graph.outputs += [copy(value) for value in leaves]
 
     def _behind(self, nodes: Sequence[Node]) -> Iterator[Node]:
         """The free nodes that these need, in their order."""
@@ -116,6 +109,10 @@ class _Drawing:
         once = self._graph(piece, name + ONCE, before, wanted | _reads(steps))
         return Graphs(once, self._graph(piece, name, steps, wanted))
 
+    def _leaves(self, piece: Piece) -> Iterator[Value]:
+        """Results that nobody computes, weights and constants: the source gives them."""
+        return (value for value in self.results if isinstance(value, Leaf) and piece.first == 0)
+
     def _place(self, value: Input, piece: Piece) -> tuple[bool, int]:
         """The order of the model; behind the first piece, what every device has by itself comes before it."""
         return piece.first > 0 and not value.is_step, self.place.get(value.name, len(self.place))
@@ -138,9 +135,10 @@ class _Drawing:
             cloned.append(Node(node.op, given, outputs, dict(node.attributes), node.scope))
             clones.update((value.name, value) for value in outputs)
         outputs = [value for node in cloned for value in node.outputs if value.name in wanted]
+        outputs += [clones.setdefault(leaf.name, copy(leaf)) for leaf in self._leaves(piece)]
         inputs.sort(key=lambda value: self._place(value, piece))
         outputs.sort(key=lambda value: self.readers.get(value.name, len(self.works)))
-        return Graph(name, inputs, outputs, cloned, self.model.graph.opset) if cloned else None
+        return Graph(name, inputs, outputs, cloned, self.model.graph.opset) if outputs or cloned else None
 
 
 def _taken(value: Value) -> Value:

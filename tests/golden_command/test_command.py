@@ -45,6 +45,26 @@ def _good(reader: Reader, *words: str) -> str:
     return done.stdout
 
 
+def test_a_case_that_cannot_be_made_keeps_no_other_away(reader: Reader) -> None:
+    file = reader.folder / "golden.yaml"
+    data = yaml.safe_load(file.read_text())
+    kept = {**data["cases"]["tiny"], "keep": ["plan"]}
+    data["cases"] = {"broken": {**kept, "model": "nowhere.yaml"}, "tiny": kept}
+    file.write_text(yaml.safe_dump(data, sort_keys=False))
+    done = _partc(reader, "golden", "update")
+    assert done.returncode == 1
+    assert "tiny: new, in golden/tiny" in done.stdout
+    assert "nowhere.yaml" in done.stderr and "hint: " in done.stderr
+    data["cases"]["other"] = {**kept, "model": "neither.yaml"}
+    file.write_text(yaml.safe_dump(data, sort_keys=False))
+    done = _partc(reader, "golden", "update", "--json")
+    assert done.returncode == 1
+    assert "2 cases were not written: broken: " in done.stderr
+    assert [(one["case"], "refused" in one) for one in json.loads(done.stdout)] == [
+        ("broken", True), ("tiny", False), ("other", True)
+    ]  # fmt: skip
+
+
 @pytest.mark.in_turns(2)
 def test_a_record_is_written_read_and_told(reader: Reader) -> None:
     assert "tiny: new, in golden/tiny" in _good(reader, "golden", "update")

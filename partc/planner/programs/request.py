@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from partc.errors import PlanError
 from partc.format.placement import Stage, Stages
 from partc.format.program import Keep, Program, Run
 from partc.planner.programs.step import step_programs
@@ -67,18 +68,29 @@ def request_programs(work: Mapping[str, Sequence[UnitWork]], values: Values) -> 
     Args:
         work: phase → its units; `prefill`, and where later steps follow, `decode`.
         values: what is given and got.
+
+    Raises:
+        PlanError: a device needs in later steps what it does not have in the first.
     """
     first = step_programs(work["prefill"], values)
     if "decode" not in work:
         return {"prefill": first}
     later = step_programs(work["decode"], values.later)
     known = {*values.on_devices, *values.later.given}
-    kept = {device: _with_kept(program, later.get(device, ()), known) for device, program in first.items()}
+    kept = {
+        name: _with_kept(name, first.get(name, ()), later.get(name, ()), known) for name in {**first, **later}
+    }
     return {"prefill": kept, "decode": later}
 
 
-def _with_kept(first: Program, later: Program, known: set[str]) -> Program:
+def _with_kept(device: str, first: Program, later: Program, known: set[str]) -> Program:
     """The program of the first step, keeping what later steps read and do not make themselves."""
     made = known.union(name for item in later for name in item.writes)
     kept = tuple(dict.fromkeys(name for item in later for name in item.reads if name not in made))
+    there = {name for item in first for name in (*item.reads, *item.writes)}
+    if missing := [name for name in kept if name not in there]:
+        raise PlanError(
+            f"{device} needs {missing[0]} in later steps, and does not have it in the first",
+            hint="--strategy megatron shares all blocks alike in all steps",
+        )
     return (*first, Keep(kept)) if kept else first
