@@ -50,13 +50,13 @@ def test_a_case_that_cannot_be_made_keeps_no_other_away(reader: Reader) -> None:
     data = yaml.safe_load(file.read_text())
     kept = {**data["cases"]["tiny"], "keep": ["plan"]}
     data["cases"] = {"broken": {**kept, "model": "nowhere.yaml"}, "tiny": kept}
-    file.write_text(yaml.safe_dump(data, sort_keys=False))
+    file.write_text(json.dumps(data))
     done = _partc(reader, "golden", "update")
     assert done.returncode == 1
     assert "tiny: new, in golden/tiny" in done.stdout
     assert "nowhere.yaml" in done.stderr and "hint: " in done.stderr
     data["cases"]["other"] = {**kept, "model": "neither.yaml"}
-    file.write_text(yaml.safe_dump(data, sort_keys=False))
+    file.write_text(json.dumps(data))
     done = _partc(reader, "golden", "update", "--json")
     assert done.returncode == 1
     assert "2 cases were not written: broken: " in done.stderr
