@@ -15,6 +15,7 @@ from partc.cli.options import FILE, example, json_option, print_json
 
 if TYPE_CHECKING:
     from partc.api.pipelines import Following
+    from partc.errors import UserError
     from partc.golden.config import Case
 
 _FORMATS = ("text", "markdown", "junit", "github")
@@ -115,16 +116,20 @@ def check_command(
 ) -> None:
     """Make every case and tell what changed: in the terms of the model, and whose doing it is.
 
-    The exit code is 1 if something changed that --accept does not name.
+    The exit code is 1 if something changed that --accept does not name, or a case could not be made.
     """
-    from partc.golden.checking import check_case
+    from partc.errors import UserError
+    from partc.golden.checking import Outcome, check_case
     from partc.golden.reports import FORMATS
 
     outcomes = []
     for case in _cases(folder, names):
         begun = time.monotonic()
-        with _followed(case) as following:
-            found = check_case(case, accept, following)
+        try:
+            with _followed(case) as following:
+                found = check_case(case, accept, following)
+        except UserError as error:
+            found = Outcome(case.name, (), error=_sentence(error))
         outcomes.append(replace(found, seconds=time.monotonic() - begun))
     if as_json:
         print_json([outcome.to_json() for outcome in outcomes])
@@ -132,6 +137,12 @@ def check_command(
         click.echo(FORMATS[form](outcomes, str(folder)))
     if not all(outcome.equal for outcome in outcomes):
         click.get_current_context().exit(1)
+
+
+def _sentence(error: UserError) -> str:
+    """An error in one line."""
+    where = f" ({error.where})" if error.where else ""
+    return f"{error.message}{where}" + (f"; {error.hint}" if error.hint else "")
 
 
 def _cases(folder: Path, names: Sequence[str]) -> list[Case]:

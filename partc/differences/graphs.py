@@ -23,7 +23,8 @@ def compare_modules(before: Module, after: Module) -> list[Change]:
     """What changed between two modules, the most general first; see `compare_graphs`."""
     facts = changed_values("graph", "model fact", _facts(before.info), _facts(after.info))
     found = match_graphs(before.graph, after.graph)
-    return [*facts, *_compared(found), *_cuts(found, before, after)]
+    named = before.info.task == after.info.task == "graph"
+    return [*facts, *_compared(found, named=named), *_cuts(found, before, after)]
 
 
 def compare_graphs(before: Graph, after: Graph) -> list[Change]:
@@ -31,9 +32,10 @@ def compare_graphs(before: Graph, after: Graph) -> list[Change]:
     return _compared(match_graphs(before, after))
 
 
-def _compared(found: Matching) -> list[Change]:
+def _compared(found: Matching, *, named: bool = False) -> list[Change]:
+    """`named`: whether the names of outputs are the user's."""
     return [
-        *_ends(found),
+        *_ends(found, named=named),
         *_gathered("operator removed", ((node.op, node, None, None) for node in found.removed)),
         *_gathered("operator added", ((node.op, node, None, None) for node in found.added)),
         *_gathered("operator replaced", _replaced(found)),
@@ -50,16 +52,20 @@ _Row = tuple[str, Node, str | None, str | None]
 
 def _gathered(kind: str, rows: Iterator[_Row]) -> Iterator[Change]:
     """Rows that say the same of different layers as one change."""
-    groups: dict[tuple[str, str, str | None, str | None], list[int]] = defaultdict(list)
-    counts: dict[tuple[str, str, str | None, str | None], int] = defaultdict(int)
+    groups: dict[tuple[str, str, str | None, str | None], list[Node]] = defaultdict(list)
     for what, node, before, after in rows:
-        scope, layer = layer_of(node.scope)
-        key = what, scope, before, after
-        groups[key] += [] if layer is None else [layer]
-        counts[key] += 1
-    for (what, scope, before, after), layers in groups.items():
-        where = place_text(scope, layers)
-        yield Change("graph", kind, f"{what} in {where}", before, after, counts[what, scope, before, after])
+        groups[what, layer_of(node.scope)[0], before, after].append(node)
+    for (what, scope, before, after), nodes in groups.items():
+        where = f"{what} in {_place(scope, nodes)}"
+        yield Change("graph", kind, where, before, after, len(nodes))
+
+
+def _place(scope: str, nodes: Sequence[Node]) -> str:
+    """The layers of nodes of one scope; without a scope the values that they make."""
+    if not scope:
+        return shown(", ".join(node.outputs[0].name for node in nodes)) or ""
+    found = (layer_of(node.scope)[1] for node in nodes)
+    return place_text(scope, [layer for layer in found if layer is not None])
 
 
 def _facts(info: ModelInfo) -> dict[str, Any]:
@@ -88,15 +94,19 @@ def _borders(module: Module) -> set[Node]:
     return {submodule.nodes[0] for submodule in module.submodules or () if submodule.nodes}
 
 
-def _ends(found: Matching) -> Iterator[Change]:
+def _ends(found: Matching, *, named: bool) -> Iterator[Change]:
     """Inputs, outputs and states that are on one side alone, or have another type."""
-    for kind, ends in (("end of the graph", _inputs_and_outputs), ("state changed", _states)):
-        yield from changed_values("graph", kind, ends(found.before), ends(found.after))
+    ours, others = (_inputs_and_outputs(graph, named=named) for graph in (found.before, found.after))
+    yield from changed_values("graph", "end of the graph", ours, others)
+    yield from changed_values("graph", "state changed", _states(found.before), _states(found.after))
 
 
-def _inputs_and_outputs(graph: Graph) -> dict[str, str]:
+def _inputs_and_outputs(graph: Graph, *, named: bool) -> dict[str, str]:
     inputs = {f"input {value.name}": _type(value) for value in graph.inputs if not value.is_step}
-    return {**inputs, **{f"output {place}": _type(value) for place, value in enumerate(graph.outputs)}}
+    outputs = {
+        f"output {value.name if named else place}": _type(value) for place, value in enumerate(graph.outputs)
+    }
+    return {**inputs, **outputs}
 
 
 def _states(graph: Graph) -> dict[str, str]:
@@ -129,7 +139,10 @@ def _operands(found: Matching) -> Iterator[_Row]:
             ours, others = (node.inputs[place] if place < len(node.inputs) else None for node in (one, other))
             if _is_another(ours, others, found):
                 what = f"operand {place} of {one.op}"
-                yield what, one, _operand_text(ours), _operand_text(others)
+                before, after = _operand_text(ours), _operand_text(others)
+                if isinstance(ours, Constant) and isinstance(others, Constant) and before == after:
+                    before, after = _unlike_elements(ours, others)
+                yield what, one, before, after
 
 
 def _is_another(one: Value | None, other: Value | None, found: Matching) -> bool:
@@ -185,6 +198,16 @@ def _operand_text(value: Value | None) -> str | None:
             return f"{op} in {_without_layer(scope)}" if scope else op
         case _:
             return f"input {value.name}"
+
+
+def _unlike_elements(one: Constant, other: Constant) -> tuple[str | None, str | None]:
+    """The first elements that differ, of constants that look alike."""
+    a, b = one.array, other.array
+    if a is None or b is None or a.shape != b.shape or not (unlike := np.argwhere(a != b)).size:
+        return _operand_text(one), _operand_text(other)
+    place = tuple(unlike[0].tolist())
+    where = f"constant {_type(one)} at {list(place)}"
+    return f"{where}: {a[place]}", f"{where}: {b[place]}"
 
 
 def _without_layer(text: str) -> str:

@@ -12,6 +12,7 @@ from partc.differences.builds import compare_builds
 from partc.differences.change import Change, changed_values
 from partc.differences.graphs import compare_modules
 from partc.differences.plans import compare_plans
+from partc.differences.weights import compare_weights
 from partc.errors import ModelError, PlanError, UserError
 from partc.golden.causes import Blame
 from partc.golden.config import Case
@@ -31,17 +32,20 @@ class Outcome:
     """Those that nobody accepted."""
     accepted: Sequence[Change] = ()
     seconds: float = 0.0
+    error: str = ""
+    """Why it could not be made; empty where it was."""
 
     @property
     def equal(self) -> bool:
-        """Whether nothing changed that was not accepted."""
-        return not self.changes
+        """Whether it was made, and nothing changed that was not accepted."""
+        return not self.changes and not self.error
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as data for JSON."""
         return {
             "case": self.case,
             "equal": self.equal,
+            **({"error": self.error} if self.error else {}),
             "changes": [change.to_json() for change in self.changes],
             "accepted": [change.to_json() for change in self.accepted],
             "seconds": round(self.seconds, 2),
@@ -87,7 +91,7 @@ def _changes(before: Record, after: Record) -> Iterator[Change]:
     if before.graph is not None and after.graph is not None:
         yield from _graphs(before, after)
     if before.weights is not None and after.weights is not None:
-        yield from changed_values("weights", "weight changed", before.weights, after.weights)
+        yield from compare_weights(before.weights, after.weights)
     if before.plan is not None and after.plan is not None:
         yield from compare_plans(before.plan, after.plan)
     if before.bundle is not None and after.bundle is not None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from xml.etree import ElementTree
 
 from partc.differences.change import Change
 from partc.golden.checking import Outcome
+from partc.golden.config import GOLDEN_FILE
 
 MOST = 40
 """Changes of a case that are told to people; files have all."""
@@ -21,6 +23,9 @@ def _text(outcome: Outcome, where: str) -> Iterator[str]:
     accepted = f", {len(outcome.accepted)} accepted" if outcome.accepted else ""
     if outcome.equal:
         yield f"{outcome.case}: as it was{accepted}"
+        return
+    if outcome.error:
+        yield f"{outcome.case}: error: {outcome.error}"
         return
     yield f"{outcome.case}: {_count(outcome.changes)}{accepted}"
     yield from change_lines(outcome.changes)
@@ -42,7 +47,9 @@ def markdown(outcomes: Sequence[Outcome], where: str) -> str:
     """A section a case, with a table."""
     lines = []
     for outcome in outcomes:
-        lines += [f"### {outcome.case}: {_count(outcome.changes) if outcome.changes else 'as it was'}", ""]
+        title = "error" if outcome.error else _count(outcome.changes) if outcome.changes else "as it was"
+        lines += [f"### {outcome.case}: {title}", ""]
+        lines += [outcome.error, ""] if outcome.error else []
         if outcome.changes:
             lines += ["| part | change | before | after |", "| --- | --- | --- | --- |"]
             lines += [_row(change) for change in outcome.changes]
@@ -54,15 +61,22 @@ def markdown(outcomes: Sequence[Outcome], where: str) -> str:
 
 def junit(outcomes: Sequence[Outcome], where: str) -> str:
     """A test case a case."""
-    failures = sum(not outcome.equal for outcome in outcomes)
+    errors = sum(bool(outcome.error) for outcome in outcomes)
+    failures = sum(not outcome.equal for outcome in outcomes) - errors
     suite = ElementTree.Element(
-        "testsuite", name="partc golden", tests=str(len(outcomes)), failures=str(failures), errors="0"
+        "testsuite",
+        name="partc golden",
+        tests=str(len(outcomes)),
+        failures=str(failures),
+        errors=str(errors),
     )
     for outcome in outcomes:
         case = ElementTree.SubElement(
             suite, "testcase", classname=where, name=outcome.case, time=f"{outcome.seconds:.2f}"
         )
-        if not outcome.equal:
+        if outcome.error:
+            ElementTree.SubElement(case, "error", message=outcome.error)
+        elif not outcome.equal:
             failure = ElementTree.SubElement(case, "failure", message=_count(outcome.changes))
             failure.text = "\n".join(change_lines(outcome.changes, ""))
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
@@ -72,8 +86,13 @@ def github(outcomes: Sequence[Outcome], where: str) -> str:
     """An annotation a change; GitHub shows it beside the file of the record."""
     lines = []
     for outcome in outcomes:
+        if outcome.error:
+            title = _escaped(outcome.case, ":,")
+            lines.append(
+                f"::error file={_escaped(where, ':,')}/{GOLDEN_FILE},title={title}::{_escaped(outcome.error)}"
+            )
         for change in outcome.changes:
-            file = f"{where}/{outcome.case}/{change.part}"
+            file = _file(Path(where) / outcome.case, change.part)
             what = f"{change.text}; due to {', '.join(change.causes)}"
             lines.append(
                 f"::error file={_escaped(file, ':,')},title={_escaped(outcome.case, ':,')}::{_escaped(what)}"
@@ -90,6 +109,12 @@ FORMATS: dict[str, Callable[[Sequence[Outcome], str], str]] = {
     "github": github,
 }
 """Name of `--format` → (outcomes, the folder of golden.yaml) → text."""
+
+
+def _file(folder: Path, part: str) -> str:
+    """The file of a record that has a part; of several graphs the first."""
+    found = sorted(folder.glob(f"{part}.*"))
+    return str(found[0] if found else folder)
 
 
 def _parts(changes: Sequence[Change]) -> Iterator[tuple[str, list[Change]]]:

@@ -13,6 +13,7 @@ from partc.differences.change import Change, layer_of, place_text
 from partc.differences.graphs import compare_graphs, compare_modules
 from partc.differences.matching import match_graphs, structure_digest
 from partc.differences.plans import compare_plans
+from partc.differences.weights import compare_weights
 from partc.ir.graph import Graph, Node, Value
 from partc.ir.text import parse_module
 
@@ -82,7 +83,7 @@ def test_sizes_and_types_are_told_where_they_begin() -> None:
     assert _told(compare_graphs(_graph(), wider)) == [
         "end of the graph: input data: f32[rows, 4] → f32[rows, 8]",
         "end of the graph: output 0: f32[rows, 4] → f32[rows, 8]",
-        "size changed: result of Neg in the whole graph: [rows, 4] → [rows, 8]",
+        "size changed: result of Neg in x0: [rows, 4] → [rows, 8]",
     ]
     half = parse_module(_text().replace("f32[rows, 4] = Sig", "f16[rows, 4] = Sig"), file="text").graph
     assert _told(compare_graphs(_graph(), half)) == [
@@ -157,4 +158,33 @@ def test_plans_of_one_device_have_no_messages() -> None:
     more = {**alone, "memory": {"a": {"needed": 6, "available": 9}}}
     assert [(change.kind, change.before, change.after) for change in compare_plans(alone, more)] == [
         ("memory needed", "5 B", "6 B")
+    ]
+
+
+def test_weights_by_name_and_content() -> None:
+    before = {"a": "float32[2] 1", "b": "float32[2] 2", "c": "float32[2] 3", "d": "float32[2] 4"}
+    after = {"a": "float32[2] 1", "b": "float32[2] 5", "e": "float32[2] 3", "f": "float32[2] 6"}
+    assert [change.text for change in compare_weights(before, after)] == [
+        "weight changed: b: float32[2] 2 → float32[2] 5",
+        "weight renamed: c: c → e",
+        "weight removed: d: was float32[2] 4",
+        "weight added: f: float32[2] 6",
+    ]
+
+
+def test_constants_that_look_alike_are_told_by_the_first_element_that_differs() -> None:
+    text = """partc-ir 1
+model {"dims": {}, "name": "g", "task": "graph"}
+graph g opset 24 {
+  input %x: f32[8]
+  const %c = f32[8] [1, 2, 3, 4, 5, 6, 7, 8]
+  %y: f32[8] = Add(%x, %c)
+  output %y
+}
+"""
+    one, other = parse_module(text), parse_module(text.replace("7, 8]", "7, 9]").replace("%y", "%z"))
+    assert [change.text for change in compare_modules(one, other)] == [
+        "end of the graph: output y: was f32[8]",
+        "end of the graph: output z: f32[8]",
+        "operand changed: operand 1 of Add in y: constant f32[8] at [7]: 8.0 → constant f32[8] at [7]: 9.0",
     ]

@@ -148,7 +148,11 @@ def test_mistakes_are_named(reader: Reader, case: dict[str, Any], where: str, sa
 def test_nothing_is_kept_yet(reader: Reader) -> None:
     done = _partc(reader, "golden", "check")
     assert done.returncode == 1
-    assert "hint: partc golden update golden --case tiny" in done.stderr
+    assert "tiny: error: nothing is kept of tiny yet (golden/tiny); partc golden update golden" in done.stdout
+    suite = ElementTree.fromstring(_partc(reader, "golden", "check", "--format", "junit").stdout)
+    assert (suite.get("failures"), suite.get("errors")) == ("0", "1")
+    github = _partc(reader, "golden", "check", "--format", "github").stdout
+    assert github.startswith("::error file=golden/golden.yaml,title=tiny::nothing is kept of tiny yet")
     assert "no case is called" in _partc(reader, "golden", "check", "--case", "absent").stderr
 
 
