@@ -23,7 +23,7 @@ class ShardBlocks(Pass):
 
     Weights become slices of references, caches hold the heads of their share. Sums are made in the order of the
     shares. All shares stay in one graph, to be looked at and compared (`partc opt`): it stands in no pipeline, where
-    `split-graph` gives the shares of a plan to their devices (`passes.shards.pieces`).
+    `split-graph` gives the shares of a plan to their devices (`passes.parts.sections`).
     """
 
     name: ClassVar[str] = "shard-blocks"

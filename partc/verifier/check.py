@@ -32,7 +32,7 @@ from partc.verifier.uncut import compile_uncut
 from partc.verifier.uncut_ring import UncutRing
 
 _ROUNDS_APART = (
-    "devices that share blocks round the activations of their shares apart, so that tokens, and experts, that are "
+    "devices that share blocks round the activations of their shares apart, so that experts, and tokens, that are "
     "about as likely change places; to compare the cut alone, compile without `quantize`"
 )
 _QUANTISE = "leave out --text, or compile with `quantize: int8` or int4 in model.yaml"
@@ -180,6 +180,6 @@ def _note(built: Build, report: Report) -> str:
     if built.others:
         names = ", ".join(built.others)
         return f"the uncut model has the options of {built.role.source}; other ones are those of {names}"
-    if report.identical_tokens is False and shares_blocks(built.role.placement):
+    if not report.equal and shares_blocks(built.role.placement):
         return _ROUNDS_APART
     return ""

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from partc.cli.main import run
 from partc.errors import PlanError
+from partc.format.program import ONCE, Keep, Run
+from partc.format.role import load_role
 from partc.ir.graph import Module
 from partc.ir.text import parse_module, print_module
 from partc.ir.verify import verify
@@ -121,3 +124,27 @@ def test_sums_of_16_bits_travel_in_32(tmp_path: Path) -> None:
 def test_groups_exclude_what_is_for_stages_of_one_device(tmp_path: Path) -> None:
     with pytest.raises(PlanError, match="is for stages of one"):
         planned(decoder(), "galaxy", tmp_path, extra="overlap: 1")
+
+
+@pytest.mark.hf
+def test_what_follows_from_a_source_is_shared_in_the_first_step_alone(workdir: Path) -> None:
+    """The encoder, its sums, and the keys and values of cross-attention: later steps send and compute none of it."""
+    config = "model_type: t5, vocab_size: 90, d_model: 32, d_kv: 8, d_ff: 48, num_heads: 4, num_layers: 2"
+    Path("model.yaml").write_text(
+        f"model: {{config: {{{config}, decoder_start_token_id: 0}}, seed: 4}}\ntask: text2text-generation\n"
+        "max_sequence: 24\nmax_source: 24\n"
+    )
+    Path("devices.yaml").write_text(DEVICES.format(bandwidth="10 GB/s"))
+    assert run(["compile", "model.yaml", "--target", "devices.yaml", "--strategy", "megatron"]) == 0
+    placement = load_role(Path("build/devices/b")).placement
+    first, later = (placement.parsed[phase]["b"] for phase in ("prefill", "decode"))
+    runs = [[item.submodule for item in program if isinstance(item, Run)] for program in (first, later)]
+    once = [name for name in runs[0] if name.endswith(ONCE)]
+    assert once and runs[1] == [name for name in runs[0] if name not in once]
+    sent = [
+        [name for item in program for one in item.sends for name in one.values] for program in (first, later)
+    ]
+    assert any("encoder" in name for name in sent[0])
+    assert not any("encoder" in name for name in sent[1])
+    (kept,) = (item.values for item in first if isinstance(item, Keep))
+    assert sum("EncDecAttention" in name for name in kept) == 2 * 2

@@ -1,6 +1,6 @@
 """The programs of a request: of its first step and of the others, for every device.
 
-A piece is what no placement of a build cuts (`partc.planner.model.stages`). It has a call for every step, and where a
+A piece is what no placement of a build cuts (`partc.planner.model.pieces`). It has a call for every step, and where a
 part of it depends on a source alone (a text, a picture, a sound that is read before), another for the first step.
 """
 
