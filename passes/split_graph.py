@@ -69,8 +69,10 @@ def split(module: Module) -> list[Part]:
     plan, phases, graph = _plan_of(module), phases_in(module.info), module.graph
     planned, after = layouts_of(plan, phases)
     layouts, submodules = [planned, *after.values()], module.submodules or []
-    model = Model(graph, submodules, held_blocks(graph, submodules))
-    works = {piece: model.work(piece, by_tiles(piece, layouts)) for piece in pieces_of(layouts)}
+    pieces = pieces_of(layouts)
+    blocks = held_blocks(graph, submodules) if any(piece.count > 1 for piece in pieces) else {}
+    model = Model(graph, submodules, blocks)
+    works = {piece: model.work(piece, by_tiles(piece, layouts)) for piece in pieces}
     token = Value(Names(graph).fresh("token"), "i64", ("batch",)) if module.info.has_states else None
     results = graph.outputs[:1] if token else graph.outputs
     draw(model, works, results)
