@@ -61,7 +61,8 @@ def split(module: Module) -> list[Part]:
     The graph is cut at the borders of the plan, of those for the loss of a device, and where work can be moved, so that
     a piece is the same wherever it runs. A device may have several; one program runs those of the plan, others run what
     they name after a loss. Values, nodes and leaves are clones that keep their names, so that a target may rewrite one
-    graph and leave the others and the whole graph alone; the contents of constants are not copied.
+    graph and leave the others and the whole graph alone; the contents of constants are not copied. What nobody reads is
+    left out; `canonicalize` comes before, so that the planner counted no message of it.
 
     Raises:
         PlanError: there is no plan, it is for another graph, or its phases share caches in different ways.

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 
 from partc.ir.graph import Constant, Graph, Input, Node, State, Value, Weight
 from partc.ir.sizes import attributes_key
-from partc.ir.weights import print_expr
+from partc.ir.weights import Join, Leaf, Step, WeightExpr, print_expr
 
 Key = Hashable
 
@@ -77,13 +77,24 @@ def leaf_key(value: Value) -> Key:
     """What a value without a producer is, whatever it is called."""
     match value:
         case Weight(source=source) if source is not None:
-            return "weight", print_expr(source)
+            return "weight", print_expr(without_files(source))
         case Constant(array=array) if array is not None:
             return "constant", str(array.dtype), array.shape, array.tobytes()
         case State(name=name):
             return "state", name
         case Input(name=name) | Value(name=name):
             return "input", name
+
+
+def without_files(expr: WeightExpr) -> WeightExpr:
+    """The same without the names of files: a checkpoint may be stored in other shards."""
+    match expr:
+        case Leaf(key=key):
+            return Leaf("", key)
+        case Join(op=op, argument=argument, parts=parts):
+            return Join(op, argument, tuple(map(without_files, parts)))
+        case Step(op=op, arguments=arguments, source=source):
+            return Step(op, arguments, without_files(source))
 
 
 def _pair_by(

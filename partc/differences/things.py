@@ -11,6 +11,7 @@ from partc.differences.builds import build_record, compare_builds
 from partc.differences.change import Change
 from partc.differences.graphs import compare_modules
 from partc.differences.plans import compare_plans, plan_record
+from partc.differences.weights import compare_weights, weight_record
 from partc.errors import UserError
 from partc.format.plan import PlanFile
 from partc.ir.text import parse_module
@@ -55,7 +56,11 @@ def compare_things(before: str, after: str, load: Load) -> list[Change]:
         return [*_plans(one.path / PLAN_FILE, other.path / PLAN_FILE), *builds]
     if one.kind == "plan":
         return _plans(one.path, other.path)
-    return compare_modules(_module(before, load), _module(after, load))
+    ours, others = _module(before, load), _module(after, load)
+    graphs = compare_modules(ours, others)
+    if _is_text(before) or _is_text(after):
+        return graphs
+    return [*graphs, *compare_weights(weight_record(ours), weight_record(others))]
 
 
 def thing_of(path: str) -> Thing:
@@ -71,8 +76,12 @@ def _plans(before: Path, after: Path) -> list[Change]:
     return compare_plans(*records)
 
 
+def _is_text(path: str) -> bool:
+    return Path(path).suffix in (".partc", ".txt")
+
+
 def _module(path: str, load: Load) -> Module:
     """The graph that IR text has, else that of a model."""
-    if Path(path).suffix in (".partc", ".txt"):
+    if _is_text(path):
         return parse_module(Path(path).read_text(encoding="utf-8"), file=path)
     return load(path)

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator, Mapping
 
+from partc.bundle.tensors import open_tensors
 from partc.differences.change import Change, changed_values
+from partc.ir.graph import Module
+from partc.ir.weights import leaves
+
+_DIGITS = 16
+
+
+def weight_record(module: Module) -> dict[str, str]:
+    """Every tensor of the checkpoint that a graph reads → its type, shape and digest; one is in memory at a time."""
+    read = open_tensors(module.info)
+    used = (leaf for weight in module.graph.weights() if weight.source for leaf in leaves(weight.source))
+    found = {}
+    for leaf in dict.fromkeys(used):
+        array = read(leaf)
+        digest = hashlib.sha256(array.tobytes()).hexdigest()[:_DIGITS]
+        found[leaf.key] = f"{array.dtype}{list(array.shape)} {digest}"
+    return dict(sorted(found.items()))
 
 
 def compare_weights(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:

@@ -118,7 +118,9 @@ def _case(cases: Section, name: str, folder: Path) -> Case:
     )
     if "tokens" in keep and not case.prompts:
         raise section.error(
-            "there is nothing to answer", "keep", hint='write `prompts: ["Once upon a time"]`'
+            "there is nothing to answer",
+            "keep",
+            hint='write `prompts: ["Once upon a time"]`; a model without tokens has none to keep',
         )
     return case
 
@@ -142,7 +144,8 @@ def _names(section: Section, key: str, known: tuple[str, ...], default: tuple[st
             next((name for name in given if name not in known), given) if isinstance(given, list) else given
         )
         hint = f"there are {', '.join(known)}"
-        raise section.error(f"expected a list of names, found {describe(wrong)}", key, hint=hint)
+        expected = "expected other names" if isinstance(given, list) else "expected a list of names"
+        raise section.error(f"{expected}, found {describe(wrong)}", key, hint=hint)
     return tuple(name for name in known if name in given)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,11 +9,11 @@ from typing import Any
 from partc.api.compiling import Compilation, to_compile, to_plan
 from partc.api.pipelines import Following
 from partc.api.ring import Ring
-from partc.bundle.tensors import open_tensors
 from partc.config.model import load_model_config
 from partc.differences.builds import build_record
 from partc.differences.matching import structure_digest
 from partc.differences.plans import plan_record
+from partc.differences.weights import weight_record
 from partc.errors import ConfigError, RunError
 from partc.golden.config import Case
 from partc.golden.origin import origin_of
@@ -23,7 +21,6 @@ from partc.golden.record import Record
 from partc.golden.tokens import answers
 from partc.ir.graph import Module
 from partc.ir.text import print_module
-from partc.ir.weights import leaves
 from partc.pipeline.manager import PassRun
 from partc.scratch import scratch_folder
 from partc.verifier.check import verify_build
@@ -79,7 +76,7 @@ class _Notes:
         """Note the module before the first pass."""
         self.steps["import"] = structure_digest(module.graph)[:_DIGITS]
         if "weights" in self._case.keep:
-            self.weights = dict(sorted(_weights(module)))
+            self.weights = weight_record(module)
 
     def observe(self, run: PassRun, module: Module) -> None:
         """Note what a pass left."""
@@ -96,16 +93,6 @@ def _graph_text(module: Module) -> str:
     seen = Module(replace(module.info, folder="."), module.graph)
     seen.candidates, seen.submodules = module.candidates, module.submodules
     return print_module(seen)
-
-
-def _weights(module: Module) -> Iterable[tuple[str, str]]:
-    """Every tensor of the checkpoint that the graph reads; one is in memory at a time."""
-    read = open_tensors(module.info)
-    used = (leaf for weight in module.graph.weights() if weight.source for leaf in leaves(weight.source))
-    for leaf in dict.fromkeys(used):
-        array = read(leaf)
-        digest = hashlib.sha256(array.tobytes()).hexdigest()[:_DIGITS]
-        yield leaf.key, f"{array.dtype}{list(array.shape)} {digest}"
 
 
 def _answers(case: Case, build: Path, following: Following) -> list[dict[str, Any]]:
@@ -131,9 +118,9 @@ def _cost(case: Case, build: Path, following: Following) -> dict[str, Any]:
     report = verify_build(build, tokens=1, text=case.text, progress=following.progress)
     if report.cost is None:
         raise ConfigError(
-            "the model is not quantised: there is no cost to keep",
+            "there is no cost to keep: the model is not quantised, or of a task for which none is measured",
             where=f"golden.yaml: cases.{case.name}.keep",
-            hint="leave cost out, or write `quantize: int8` or int4 in model.yaml",
+            hint="leave cost out; for text, `quantize: int8` or int4 in model.yaml has one",
         )
     return {key: _rounded(value) for key, value in asdict(report.cost).items() if value is not None}
 

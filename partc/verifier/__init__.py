@@ -6,6 +6,7 @@
 | `inputs.py`, `requests.py` | the built-in requests; each one sent to the ring and compared |
 | `expectation.py` | the expected results: the original's, or those of the uncut quantised model |
 | `reference.py`, `onnx_reference.py`, `uncut.py` | the models themselves: transformers', an ONNX file, the uncut one |
+| `uncut_ring.py` | the uncut model of one that reads a source, a picture or a sound: a ring of one device |
 | `compare.py`, `pieces.py` | arrays beside arrays; pieces of values that devices send each other |
 | `cut_graph.py`, `provenance.py` | the tensor of the original that a value is: by origin, or computed from known ones |
 | `operations.py` | tensors that transformers computes, by the lines of code that ask for them |

@@ -92,15 +92,16 @@ def verify_build(
         report = _compare(build, expected, asked, types, settings, progress, drafts=drafts)
         return replace(report, note=rounding_note(report, built.role.model.dtype))
     whole = replace(config, max_batch=built.role.model.max_batch, auto_batch=False)
-    shared = shares_blocks(built.role.placement)
+    shared = shares_blocks(built.role.placement) and config.quantize.weights == "int8"
     if config.task in (*WITH_SOURCE, *WITH_MEDIA):
-        _refuse_text(text, f"the cost of quantisation is not measured for {config.task}", "leave out --text")
+        unmeasured = f"the cost of quantisation is not measured for {config.task}"
+        _refuse_text(text, unmeasured, "leave out --text")
         with scratch_folder("verify") as folder:
             device = compile_uncut(whole, built.device, folder, built.disable, progress)
             with launch_local(device.parents[1], settings) as one, one.client() as client:
-                uncut_ring = UncutRing(client, shared=shared)
-                report = _compare(build, uncut_ring, asked, types, settings, progress, drafts=drafts)
-        return replace(report, note=_note(built, report))
+                beside = UncutRing(client, shared=shared)
+                report = _compare(build, beside, asked, types, settings, progress, drafts=drafts)
+        return replace(report, note="; ".join(filter(None, (_note(built, report), unmeasured))))
     # Before the long work: a mistake in the text should not cost minutes.
     measurement = choose_measurement(build, config, built.role, asked, text, text_tokens) if cost else None
     with scratch_folder("verify") as folder:
@@ -177,9 +178,12 @@ def rounding_note(report: Report, dtype: str) -> str:
 
 def _note(built: Build, report: Report) -> str:
     """A note that devices compute otherwise than the uncut model does, so that tokens may differ."""
+    notes = []
     if built.others:
         names = ", ".join(built.others)
-        return f"the uncut model has the options of {built.role.source}; other ones are those of {names}"
+        notes.append(
+            f"the uncut model has the options of {built.role.source}; other ones are those of {names}"
+        )
     if not report.equal and shares_blocks(built.role.placement):
-        return _ROUNDS_APART
-    return ""
+        notes.append(_ROUNDS_APART)
+    return "; ".join(notes)

@@ -18,7 +18,6 @@ import numpy.typing as npt
 from partc.errors import BundleError
 from partc.format.build import Model
 from partc.format.reading import RECOMPILE
-from partc.planner.programs.exchanges import sum_name
 from partc.runtime.client.results import Crossing, Result
 from partc.runtime.core.source.inputs import prompt_ends
 from partc.verifier.compare import beside, difference, join_steps, largest
@@ -194,7 +193,7 @@ class SameQuantization(Expectation):
         return self._errors(crossed, run)
 
     def pieces(self, inputs: StepRequest | Answer, crossed: Mapping[Place, Crossed]) -> Errors:
-        """See `Expectation`; the twin lacks sums before a bias, which are left out, and some values of batches."""
+        """See `Expectation`; the twin lacks sums before a bias, and some values of batches."""
         if not crossed:
             return {}
         if self._twin is None:
@@ -206,10 +205,7 @@ class SameQuantization(Expectation):
             prompt, count = inputs.ids, len(inputs.tokens)
             answer = self._twin.generate([prompt], self._steps(len(prompt)), count)
             seen = {name: array for (name, _, _), array in join_steps(answer.crossings).items()}
-        compared = {
-            place: one for place, one in crossed.items() if not one.piece.whole.endswith(sum_name(""))
-        }
-        return {place: _piece_beside(one, seen.get(one.piece.whole)) for place, one in compared.items()}
+        return {place: _piece_beside(one, seen.get(one.piece.whole)) for place, one in crossed.items()}
 
     def _steps(self, tokens: int, sequences: int = 1) -> list[int]:
         """The rows of the steps that the ring takes prompts of so many tokens in."""

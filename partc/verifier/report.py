@@ -14,7 +14,7 @@ ORIGINAL, UNCUT = "the original", "the uncut model"
 QUANTIZED_TOLERANCE = 2e-2
 """The same for a quantised model: a few activations may round to the next of the 255 values that 8 bits have."""
 SHARED_TOLERANCE = 1e-1
-"""The same where devices share blocks: each rounds activations by scales of its own, as far off as quantisation is."""
+"""The same where devices share blocks of int8: each rounds activations by scales of its own."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,8 @@ class UncutRing(Expectation):
 
     def generate(self, answer: Answer) -> tuple[list[int], Array]:
         """See `Expectation`."""
-        result = self._submit(**asked_by(answer.prompt), max_new_tokens=len(answer.tokens))
+        asked: dict[str, Any] = {**asked_by(answer.prompt), "max_new_tokens": len(answer.tokens)}
+        result = self._client.submit(**asked, ignore_eos=True, trace=True).result()
         types = self._client.role.types
         logits = next(
             as_numbers(array, types[name].dtype)
@@ -47,7 +48,8 @@ class UncutRing(Expectation):
 
     def generate_batch(self, result: Result) -> list[list[int]]:
         """See `Expectation`."""
-        made = self._submit(prompts=result.prompts, max_new_tokens=len(result.tokens[0]))
+        count = len(result.tokens[0])
+        made = self._client.submit(result.prompts, max_new_tokens=count, ignore_eos=True).result()
         return [list(tokens) for tokens in made.tokens]
 
     def outputs(self, request: StepRequest) -> dict[str, Array]:
@@ -65,6 +67,3 @@ class UncutRing(Expectation):
     def pieces(self, inputs: StepRequest | Answer, crossed: Mapping[Place, Crossed]) -> Errors:
         """See `Expectation`; nothing is known of any."""
         return dict.fromkeys(crossed)
-
-    def _submit(self, **asked: Any) -> Result:
-        return self._client.submit(**asked, ignore_eos=True, trace=True).result()

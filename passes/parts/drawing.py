@@ -7,7 +7,7 @@ alone (an encoder) is a graph by itself, which the first step runs.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 from copy import copy
 
 from partc.format.program import ONCE
@@ -25,7 +25,7 @@ Leaf = Weight | Constant | State
 
 
 def draw(model: Model, works: Works, results: Sequence[Value]) -> None:
-    """Make the graphs of all sections; what nobody reads is not made. O(V + E) per section.
+    """Make the graphs of all sections; what nobody reads is not made. O(V + E) per section, and O(pieces² · values).
 
     Args:
         model: knows the nodes of the sections.
@@ -54,7 +54,7 @@ class _Drawing:
         given = names - {value.name for node in model.free for value in node.outputs}
         source = next(iter(self.works))
         self._give(names, self.nodes[id(sections_in(self.works[source])[0].nodes[0])])
-        shares_rows = any(piece.count > 1 for piece in self.works)
+        is_shared = any(piece.count > 1 for piece in self.works)
         for number, (piece, work) in enumerate(self.works.items()):
             # Other ways of sharing the same sub-modules make these values for themselves.
             others = (self.reads[other] for other in self.works if other.first != piece.first)
@@ -64,7 +64,7 @@ class _Drawing:
                     name = part_name(number) if piece.count == 1 else section_name(number, at, rank)
                     found = self._graphs(piece, name, self.nodes[id(own)], wanted) if own else Graphs()
                     section.graphs.append(found)
-                    for graph in found.every if shares_rows else ():
+                    for graph in found.every if is_shared else ():
                         self._divide_rows(graph, section)
 
     def _divide_rows(self, graph: Graph, section: Section) -> None:
@@ -99,7 +99,7 @@ class _Drawing:
         """
         first = [node for node in nodes if node in self.model.once]
         if not first:
-            return Graphs(None, self._graph(piece, name, nodes, wanted))
+            return Graphs(None, self._graph(piece, name, nodes, wanted, self._leaves(piece)))
         others = {node for node in nodes if node not in self.model.once}
         plain = needed(first, others)
         rest = others - plain
@@ -107,7 +107,7 @@ class _Drawing:
         steps, own = [node for node in nodes if node in rest], {*first, *plain}
         before = [node for node in nodes if node in own]
         once = self._graph(piece, name + ONCE, before, wanted | _reads(steps))
-        return Graphs(once, self._graph(piece, name, steps, wanted))
+        return Graphs(once, self._graph(piece, name, steps, wanted, self._leaves(piece)))
 
     def _leaves(self, piece: Piece) -> Iterator[Value]:
         """Results that nobody computes, weights and constants: the source gives them."""
@@ -117,8 +117,15 @@ class _Drawing:
         """The order of the model; behind the first piece, what every device has by itself comes before it."""
         return piece.first > 0 and not value.is_step, self.place.get(value.name, len(self.place))
 
-    def _graph(self, piece: Piece, name: str, nodes: Sequence[Node], wanted: Set[str]) -> Graph | None:
-        """A graph of the nodes that are needed, with copies of all that it shares with others."""
+    def _graph(
+        self,
+        piece: Piece,
+        name: str,
+        nodes: Sequence[Node],
+        wanted: Set[str],
+        leaves: Iterable[Value] = (),
+    ) -> Graph | None:
+        """A graph of the nodes that are needed, and of `leaves`, with copies of all that it shares with others."""
         ends = [
             node for node in nodes if updates(node) or any(value.name in wanted for value in node.outputs)
         ]
@@ -135,7 +142,7 @@ class _Drawing:
             cloned.append(Node(node.op, given, outputs, dict(node.attributes), node.scope))
             clones.update((value.name, value) for value in outputs)
         outputs = [value for node in cloned for value in node.outputs if value.name in wanted]
-        outputs += [clones.setdefault(leaf.name, copy(leaf)) for leaf in self._leaves(piece)]
+        outputs += [clones.setdefault(leaf.name, copy(leaf)) for leaf in leaves]
         inputs.sort(key=lambda value: self._place(value, piece))
         outputs.sort(key=lambda value: self.readers.get(value.name, len(self.works)))
         return Graph(name, inputs, outputs, cloned, self.model.graph.opset) if outputs or cloned else None

@@ -76,7 +76,7 @@ def sections_in(work: Work) -> list[Section]:
 
 
 class Model:
-    """A graph whose pieces are cut into sections; knows the nodes that this makes."""
+    """A graph whose pieces are cut into sections, and the nodes that cutting adds."""
 
     def __init__(self, graph: Graph, submodules: Sequence[Submodule], blocks: Mapping[int, Block]) -> None:
         home = homes(submodules)

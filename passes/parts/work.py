@@ -14,7 +14,7 @@ from partc.planner.model.pieces import Layout, Piece, Placed
 from partc.planner.programs.request import Programs, request_programs
 from partc.planner.programs.work import Call, Calls, Compute, Item, Sum, UnitWork, Values
 from passes.parts.drawing import Works
-from passes.parts.sections import Parts, Section, sections_in
+from passes.parts.sections import Parts, Section, Work, sections_in
 from passes.shards.by_rows import is_by_rows
 
 
@@ -51,9 +51,9 @@ def _named(works: Works) -> Iterator[Value]:
             yield from (*graph.inputs, *graph.outputs)
 
 
-def graphs_of(work: Sequence[Section | Parts]) -> Iterator[Graph]:
+def graphs_of(work: Work) -> Iterator[Graph]:
     """The graphs of all devices of a piece, in the order of a step."""
-    for section in sections_in([*work]):
+    for section in sections_in(work):
         for graphs in section.graphs:
             yield from graphs.every
 

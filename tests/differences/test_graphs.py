@@ -188,3 +188,18 @@ graph g opset 24 {
         "end of the graph: output z: f32[8]",
         "operand changed: operand 1 of Add in y: constant f32[8] at [7]: 8.0 → constant f32[8] at [7]: 9.0",
     ]
+
+
+def test_a_checkpoint_in_other_shards_is_the_same() -> None:
+    text = """partc-ir 1
+model {"dims": {}, "name": "g", "task": "graph"}
+graph g opset 24 {
+  input %x: f32[8, 8]
+  weight %w = f32[8, 8] from "model.safetensors"#"w"
+  %y: f32[8, 8] = MatMul(%x, %w)
+  output %y
+}
+"""
+    sharded = text.replace("model.safetensors", "model-00001-of-00002.safetensors")
+    assert compare_modules(parse_module(text), parse_module(sharded)) == []
+    assert compare_modules(parse_module(text), parse_module(text.replace('#"w"', '#"v"')))

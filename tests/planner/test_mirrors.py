@@ -43,6 +43,13 @@ def test_a_link_without_the_time_sends_no_rows() -> None:
     assert len(choose_mirrors(problem, stages, [LOST_B], more, "on")) == 2
 
 
+def test_rows_of_a_device_after_whose_loss_requests_begin_again_are_not_mirrored() -> None:
+    again = [*ROWS[:3], Rows(2.0, 20.0, begins_again=True), *ROWS[4:]]
+    assert choose_mirrors(*ring(), [LOST_B], again, "on") == ()
+    elsewhere = [Rows(2.0, 20.0, begins_again=True), *ROWS[1:]]
+    assert len(choose_mirrors(*ring(), [LOST_B], elsewhere, "on")) == 2
+
+
 def test_a_device_without_the_memory_keeps_none() -> None:
     assert choose_mirrors(*ring(memory=19), [LOST_B], ROWS, "auto") == ()
     with pytest.raises(PlanError, match="the rows of b take 20 B on a, which has 19 B left") as caught:

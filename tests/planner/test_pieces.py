@@ -67,3 +67,22 @@ def test_another_device_has_the_same_piece_and_another_share_another() -> None:
 def test_names_tell_the_piece() -> None:
     assert piece_name(section_name(3, 1, 0)) == piece_name("part_3_once") == piece_name("part_3") == "part_3"
     assert Piece(4, (("one", ()),) * 2).submodules == (4, 5)
+
+
+def test_what_two_placements_share_alike_is_one_piece_of_both() -> None:
+    """They differ in the MLP behind it alone."""
+
+    def stages(columns: tuple[int, int]) -> SharedStages:
+        group = ("a", "b")
+        return (
+            SharedStage((0, 1), ("a",)),
+            SharedStage((2, 3), group, "heads", (3, 1), "ring"),
+            SharedStage((4, 7), group, "columns", columns, "ring"),
+        )
+
+    layouts = cut_into_pieces([{"prefill": stages((6, 2))}, {"prefill": stages((4, 4))}])
+    assert [(piece.submodules, piece.count) for piece in pieces_of(layouts)] == [
+        ((0, 1), 1), ((2, 3), 2), ((4, 7), 2), ((4, 7), 2)
+    ]  # fmt: skip
+    one, other = (layout.placed["prefill"] for layout in layouts)
+    assert one[:2] == other[:2] and one[2] != other[2]

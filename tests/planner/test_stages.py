@@ -1,4 +1,4 @@
-"""Stages: their list of devices, their pieces, and the messages between them."""
+"""Stages: their list of devices, and the messages between them."""
 
 from __future__ import annotations
 

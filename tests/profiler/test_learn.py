@@ -13,7 +13,7 @@ from partc.config.devices import DevicesConfig, load_devices
 from partc.config.yamlfile import load_yaml
 from partc.errors import UserError
 from partc.format.placement import stages_of
-from partc.format.plan import Timeline
+from partc.format.plan import SharedStage, Timeline
 from partc.ir.graph import Module
 from partc.ir.workload import settings, workload
 from partc.pipeline.manager import run_passes
@@ -205,6 +205,15 @@ def test_steps_under_another_placement_do_not_count(
 def test_runs_after_a_move_alone_tell_nothing(module: Module, devices: DevicesConfig) -> None:
     with pytest.raises(UserError, match="no run did the planned work: 8 steps after a move or a loss"):
         learn(module, devices, [history(module, devices, run_of(TWO.request(moved=0)))])
+
+
+def test_runs_of_devices_that_share_stages_tell_nothing(module: Module, devices: DevicesConfig) -> None:
+    alone = history(module, devices, run_of(TWO.request()))
+    stages = tuple(SharedStage(stage.submodules, stage.devices) for stage in alone.case.stages)
+    shared = replace(alone, case=replace(alone.case, phases={"prefill": stages, "decode": stages}))
+    with pytest.raises(UserError, match="its devices share stages") as caught:
+        learn(module, devices, [shared])
+    assert "--strategy optimal" in str(caught.value.hint)
 
 
 def test_a_link_is_learnt_for_both_ways_where_they_were_given_alike(

@@ -113,14 +113,24 @@ def _alike(stages: Stages, phases: Sequence[str]) -> Phases:
 
 
 def cut_into_pieces(placements: Sequence[Phases], further: Collection[int] = ()) -> list[Layout]:
-    """The pieces of placements, cut where any of them changes from one sub-module to the next; O(placed sub-modules).
+    """The pieces of placements; O(placed sub-modules).
+
+    They are cut where devices change in any of them, and where it changes which of them share sub-modules alike: these
+    have the same pieces, and so the same graphs and weights.
 
     Args:
         placements: each has all sub-modules in every phase.
         further: sub-modules before which pieces begin besides.
     """
     held = [_held(phases) for phases in placements]
-    borders = {*further}.union(*map(_borders, placements), *map(_unlike, held))
+    ways = [
+        [(share, units, len(devices)) for devices, share, units in row]
+        for rows in held
+        for row in rows.values()
+    ]
+    borders = {*further}.union(
+        *map(_borders, placements), *(_unlike([*rows.values()]) for rows in held), _unlike(ways)
+    )
     count = len(next(iter(held[0].values())))
     ends = [0, *sorted(j for j in borders if 0 < j < count), count]
     return [
@@ -160,9 +170,9 @@ def _borders(phases: Phases) -> set[int]:
     }
 
 
-def _unlike(rows: Mapping[str, Sequence[_Held]]) -> set[int]:
-    """The sub-modules before which it changes which phases agree."""
-    columns = zip(*rows.values(), strict=True)
+def _unlike(rows: Sequence[Sequence[object]]) -> set[int]:
+    """The sub-modules before which it changes which rows agree."""
+    columns = zip(*rows, strict=True)
     alike = [[column.index(held) for held in column] for column in columns]
     return {j for j in range(1, len(alike)) if alike[j] != alike[j - 1]}
 

@@ -42,7 +42,7 @@ class PieceCalls:
 def chain_programs(
     stages: Stages, pieces: Sequence[PieceCalls], values: Values, phases: Iterable[str]
 ) -> Programs:
-    """The programs of stages of one device each; O(calls + values · readers).
+    """The programs of stages of one device each; O(stages · values).
 
     Args:
         stages: of pieces.
@@ -58,7 +58,7 @@ def chain_programs(
 
 
 def _unit(stage: Stage, pieces: Sequence[Sequence[Run]]) -> UnitWork:
-    calls = [Call(run, has_states=True) for piece in stage.indices for run in pieces[piece]]
+    calls = [Call(run, is_kept=True) for piece in stage.indices for run in pieces[piece]]
     return UnitWork(stage.devices, tuple(Compute("alone", (call,)) for call in calls))
 
 

@@ -91,7 +91,7 @@ class Unit:
             devices = {device for name in made for device in self.readers.get(name, ())}
             is_sent = rank == 0 and not devices <= {*self.work.devices}
             if (
-                (call and call.has_states)
+                (call and call.is_kept)
                 or self.work.devices[rank] in devices
                 or is_sent
                 or any(not made.isdisjoint(other.run.inputs) for other in within)

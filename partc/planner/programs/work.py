@@ -31,7 +31,8 @@ class Call:
     """With the values of the whole graph."""
     by_rows: bool = False
     """Whether it computes each row by itself, so that it can be called for some of them."""
-    has_states: bool = False
+    is_kept: bool = False
+    """Whether it is made even where nobody reads what it makes: it has states, or somebody has decided before."""
 
 
 Calls = tuple[Call | None, ...]

@@ -124,7 +124,7 @@ def _programs(
         taken = [name for ends, names in messages.items() if ends[1] == place for name in names]
         made = [name for ends, names in messages.items() if ends[0] == place for name in names]
         run = Run(part_name(place), tuple(taken), tuple(dict.fromkeys([*made, *results.get(place, ())])))
-        units.append(UnitWork(stage.devices, (Compute("alone", (Call(run, has_states=True),)),)))
+        units.append(UnitWork(stage.devices, (Compute("alone", (Call(run, is_kept=True),)),)))
     ends = tuple(dict.fromkeys(name for names in results.values() for name in names))
     return step_programs(units, Values({}, frozenset(), ends, None))
 
