@@ -39,6 +39,7 @@ _SOURCES = {
         "partc passes/emit_bundle.py",
         "partc passes/lower_target.py",
         "partc passes/split_graph.py",
+        "partc passes/parts",
         *(f"library {name}" for name in _BUILDERS),
     ),
     "tokens": (
@@ -107,13 +108,20 @@ class Blame:
         known = tuple(f"{name}." for name in prefixes)
         return [one.text for one in self.inputs if f"{one.name}.".startswith(known)]
 
+    def of_import(self, change: Change) -> Change:
+        """A change of what is imported, with its causes: also where nothing can be imported any more."""
+        return change.due_to(self._imported() or [one.text for one in self.inputs] or [UNKNOWN])
+
+    def _imported(self) -> list[str]:
+        libraries = [f"library {name}" for name in _IMPORTERS]
+        return self._named(["setting model", "partc import", *libraries])
+
     def _graph(self) -> list[str]:
         """What changed the graph, of what belongs to the first step that left another one."""
         if self.step is None:
             return []
         if self.step == IMPORT:
-            libraries = [f"library {name}" for name in _IMPORTERS]
-            return self._named(["setting model", "partc import", *libraries])
+            return self._imported()
         file = self.step.partition(" (")[0].replace("-", "_")
         rooms = {"canonicalize": "rewrites", "fuse_operators": "fusions", "shard_blocks": "shards"}
         own = [f"partc passes/{file}.py", f"partc passes/{rooms.get(file, file)}"]

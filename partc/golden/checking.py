@@ -84,7 +84,8 @@ def _refused(case: Case, kept: Record, error: UserError) -> list[Change]:
     now = Record(origin_now(case, kept.origin.steps))
     hint = f" ({error.hint})" if error.hint else ""
     change = Change("plan", "no longer compiled", case.name, None, f"{error.message}{hint}")
-    return Blame.between(kept, now).of([change])
+    blame = Blame.between(kept, now)
+    return [blame.of_import(change)] if isinstance(error, ModelError) else blame.of([change])
 
 
 def _changes(before: Record, after: Record) -> Iterator[Change]:

@@ -63,6 +63,8 @@ from partc.quiet import silenced
 OPSET = 24
 """Standard operators of exported graphs: the first version that has all of TensorScatter, Swish and RotaryEmbedding."""
 
+_CACHES = ("cache_params", "cache", "past_key_values")
+"""Names of the argument that is a cache: of recurrent models, of theirs from transformers 5.24 on, of all others."""
 _OWN_CACHES = {"state"}
 """Arguments by which models take states that are no cache of transformers."""
 
@@ -150,7 +152,7 @@ class _Wrapped(torch.nn.Module):
         arguments: dict[str, Any] = {"input_ids": input_ids}
         if self.buffer is not None:
             layers = _layer_count(self.network.config)
-            name = "cache_params" if "cache_params" in self.accepted else "past_key_values"
+            name = next((name for name in _CACHES if name in self.accepted), _CACHES[-1])
             # Models with a cache of their own kind are traced as if they had none.
             has_own = self.accepted & _OWN_CACHES or has_own_cache(self.network)
             arguments |= {name: TraceCache(layers, past), "use_cache": not has_own}
