@@ -33,7 +33,7 @@ from partc.verifier.uncut_ring import UncutRing
 
 _ROUNDS_APART = (
     "devices that share blocks round the activations of their shares apart, so that experts, and tokens, that are "
-    "about as likely change places; to compare the cut alone, compile without `quantize`"
+    "about as likely change places; to compare the cut alone, compile with `quantize: none`"
 )
 _QUANTISE = "leave out --text, or compile with `quantize: int8` or int4 in model.yaml"
 

@@ -130,7 +130,7 @@ def test_forms(reader: Reader) -> None:
         ({"prompts": ["", 3]}, "golden.yaml:", "not a prompt"),
         ({"times": "yes"}, "golden.yaml:", "expected true or false"),
         ({"tokens": 0}, "golden.yaml:", "tokens"),
-        ({"after": ["emit-bundle"]}, "golden.yaml:", "expected a list of names"),
+        ({"after": ["emit-bundle"]}, "golden.yaml:", "expected other names"),
         ({"strategy": "best"}, "golden.yaml:", "best"),
         ({"kept": ["plan"]}, "golden.yaml:", "kept"),
     ],
