@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     short_help="Run passes on IR text.",
     epilog=example(
         "partc opt model.partc -p canonicalize,infer-sizes",
-        "partc lower model.yaml | partc opt - -p 'find-cuts{rule=eq1}'",
+        "partc lower model.yaml | partc opt - -p canonicalize,infer-sizes,find-cuts",
     ),
 )
 @click.argument("file", default="-")
