@@ -125,9 +125,26 @@ def _attributes(found: Matching) -> Iterator[_Row]:
         if one.op != other.op:
             continue
         for name in dict.fromkeys([*one.attributes, *other.attributes]):
-            before, after = (_value_text(node.attributes.get(name)) for node in (one, other))
-            if before != after:
-                yield f"{name} of {one.op}", one, before, after
+            ours, others = (node.attributes.get(name) for node in (one, other))
+            if _is_unlike(ours, others):
+                yield f"{name} of {one.op}", one, *_texts(ours, others)
+
+
+def _is_unlike(one: object, other: object) -> bool:
+    if isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        return (one.dtype, one.shape, one.tobytes()) != (other.dtype, other.shape, other.tobytes())
+    return _value_text(one) != _value_text(other)
+
+
+def _texts(one: object, other: object) -> tuple[str | None, str | None]:
+    """Two attributes as text; of arrays that look alike the first elements that differ."""
+    before, after = _value_text(one), _value_text(other)
+    if before == after and isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
+        place = next((tuple(at) for at in np.argwhere(one != other).tolist()), None)
+        if place is None:  # zeros of two signs
+            return before, after
+        return f"{before} with {one[place]} at {list(place)}", f"{after} with {other[place]} at {list(place)}"
+    return before, after
 
 
 def _operands(found: Matching) -> Iterator[_Row]:

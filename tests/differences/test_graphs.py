@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from partc.differences.graphs import compare_graphs, compare_modules
 from partc.differences.matching import match_graphs, structure_digest
 from partc.differences.plans import compare_plans
 from partc.differences.weights import compare_weights
-from partc.ir.graph import Graph, Node, Value
+from partc.ir.graph import Graph, Module, Node, Value
 from partc.ir.text import parse_module
 
 LAYERS = 6
@@ -203,3 +204,23 @@ graph g opset 24 {
     sharded = text.replace("model.safetensors", "model-00001-of-00002.safetensors")
     assert compare_modules(parse_module(text), parse_module(sharded)) == []
     assert compare_modules(parse_module(text), parse_module(text.replace('#"w"', '#"v"')))
+
+
+def test_an_attribute_that_differs_behind_what_is_shown() -> None:
+    def module(last: int) -> Module:
+        found = parse_module("""partc-ir 1
+model {"dims": {}, "name": "g", "task": "graph"}
+graph g opset 24 {
+  input %x: f32[8]
+  %y: f32[8] = Relu(%x)
+  output %y
+}
+""")
+        found.graph.nodes[0].attributes["body"] = np.array([1, 2, 3, 4, 5, 6, 7, last], np.uint8)
+        return found
+
+    (change,) = compare_modules(module(8), module(9))
+    assert change.text == (
+        "attribute changed: body of Relu in y: uint8[8] [1, 2, 3, 4, 5, 6, …] with 8 at [7]"
+        " → uint8[8] [1, 2, 3, 4, 5, 6, …] with 9 at [7]"
+    )
