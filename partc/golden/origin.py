@@ -137,4 +137,15 @@ def _device_settings(devices: DevicesConfig) -> dict[str, Any]:
         fields["measured"] = data_digest(plain(measured))[:_DIGITS]
     for device in fields["devices"].values():
         device.pop("name", None)
-    return fields
+    found: dict[str, Any] = _without_places(fields)
+    return found
+
+
+def _without_places(value: Any) -> Any:
+    """Settings without the places in files where they stand, which depend on the folder that one is in."""
+    if isinstance(value, dict):
+        kept = {
+            key: each for key, each in value.items() if key != "where" and not str(key).endswith("_place")
+        }
+        return {key: _without_places(each) for key, each in kept.items()}
+    return [_without_places(each) for each in value] if isinstance(value, list | tuple) else value

@@ -74,6 +74,8 @@ def test_a_record_is_written_read_and_told(reader: Reader) -> None:
     }  # fmt: skip
     before = {path.name: path.read_bytes() for path in record.iterdir()}
     assert str(reader.folder) not in b"".join(before.values()).decode()
+    made_by = yaml.safe_load(before["made-by.yaml"])["settings"]["devices"]
+    assert "keep" in made_by and "keep_place" not in made_by
     assert "tiny: as it was" in _good(reader, "golden", "check", "golden")
 
     reader.devices["devices"]["phone"]["memory"] = "230 kB"
