@@ -11,6 +11,7 @@ def test_there_are_thirty_cases_in_rings() -> None:
     assert sum(len(case.seconds) > 1 for case in cases()) == 30
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(
     "case", [case for case in cases() if case.share < 0.9 and case.delay_s != 0.005], ids=str
 )

@@ -28,7 +28,7 @@ def findings(
         return list(findings_of(CHECKS, bench, only))
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("kind", RUNNERS)
 def test_our_runners_conform(kind: str) -> None:
     command = PYTHON_RUNNER if kind == "python" else (str(native_runner()),)

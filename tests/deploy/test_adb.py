@@ -74,6 +74,7 @@ def phone(tmp_path: Path) -> Iterator[Path]:
             os.kill(int(file.read_text()), signal.SIGTERM)
 
 
+@pytest.mark.in_turns(2)
 def test_a_ring_of_phones(build: Path, adb: Path, phone: Path, capsys: pytest.CaptureFixture[str]) -> None:
     at = {name: f"127.0.0.1:{port}" for name, port in zip("abc", free_ports(3), strict=True)}
     peers = [word for name, address in at.items() for word in ("--peer", f"{name}={address}")]

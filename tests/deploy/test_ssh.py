@@ -106,7 +106,7 @@ def address(build: Path) -> str:
     return str(found)
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 def test_a_ring_over_ssh(build: Path, hosts: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["deploy", str(build), *APPLY]) == 0, capsys.readouterr().err
     told = capsys.readouterr().out.splitlines()

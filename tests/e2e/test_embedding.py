@@ -58,7 +58,7 @@ def need(missing: str | None) -> None:
         pytest.skip(missing)
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.tvm
 def test_a_program_in_cpp_decodes_from_a_library(tmp_path: Path) -> None:
     need(None if shutil.which("g++") else "no g++ (apt-get install g++)")

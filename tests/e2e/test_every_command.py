@@ -106,12 +106,14 @@ def test_programs_of_a_build_take_as_long_as_its_plan(made: Of, task: str) -> No
     np.testing.assert_allclose(built, planned, rtol=1e-3 if task.endswith("-in-text") else 1e-9)
 
 
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("task", TASKS)
 def test_every_placement_of_the_pieces_is_written_as_the_compiler_does(made: Of, task: str) -> None:
     artifacts = made(task).artifacts
     assert artifacts.place(artifacts.stages) == artifacts.compiled
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("task", KEEPING)
 def test_moves_of_a_request_that_keeps_what_it_read(made: Of, task: str) -> None:
     """It begins again where what it kept cannot travel, and has the tokens of an undisturbed ring."""

@@ -60,7 +60,7 @@ def drawing(build: Path) -> set[str]:
     }
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 def test_the_source_draws_the_tokens(objective: str, tmp_path: Path) -> None:
     plain, kept = (compiled(tmp_path, keep, objective) for keep in ("prompt", "prompt+answer"))

@@ -88,6 +88,7 @@ def test_each_loss_leaves_the_same_tokens(
         assert tokens(after_the_loss(build, lost, tmp_path / lost), capsys) == expected
 
 
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("lost", ["board", "old"])
 def test_a_killed_device_takes_no_token_with_it(build: Path, lost: str) -> None:
     """Nobody starts it again: the others go over to the placement without it."""
@@ -95,6 +96,7 @@ def test_a_killed_device_takes_no_token_with_it(build: Path, lost: str) -> None:
     assert drawn(build, lost) == drawn(build)
 
 
+@pytest.mark.in_turns(6)
 def test_tokens_are_those_of_a_build_that_survives_nothing(
     build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,6 +150,7 @@ def test_an_identical_compile(build: Path, tmp_path: Path) -> None:
             assert path.read_bytes() == (again / inside).read_bytes(), inside
 
 
+@pytest.mark.in_turns(4)
 def test_what_may_be_moved_lies_on_both_disks(
     build: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

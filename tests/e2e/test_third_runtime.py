@@ -151,6 +151,7 @@ def test_tokens_are_those_of_our_own_runners(
         assert ring.answer(WAYS[1]) == expected[1]
 
 
+@pytest.mark.in_turns(3)
 def test_garbage_at_its_port_ends_nothing(
     build: Path, third: Path, expected: list[list[partc.Piece]]
 ) -> None:

@@ -65,7 +65,7 @@ def _compile(text: str, devices: Path, build: Path, off: Sequence[str]) -> list[
     return [path.read_bytes() for path in sorted(build.rglob("*.onnx"))]
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(6)
 def test_an_encoder(tmp_path: Path) -> None:
     """Layer norms with a skip, GELU, attention without a cache."""
     fields = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48}

@@ -19,6 +19,7 @@ def test_groups_of_a_family(family: str, tmp_path: Path) -> None:
     assert all(cell.right for cell in cells), [cell for cell in cells if not cell.right]
 
 
+@pytest.mark.in_turns(3)
 def test_four_devices_share_attention_beside_the_mlp_in_uneven_parts(tmp_path: Path) -> None:
     """The thin slice: one device has no share, and there are fewer groups of heads than devices."""
     (cell,) = check("phi", tmp_path, ("galaxy",), ((0, 1, 3, 1),))

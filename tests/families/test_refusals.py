@@ -34,7 +34,7 @@ def test_a_model_that_keeps_nothing_is_refused(tmp_path: Path, capfd: pytest.Cap
     assert len(capfd.readouterr().err) < 500, "the exporter's chatter is not for users"
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 def test_a_cache_of_another_kind_is_named(tmp_path: Path) -> None:
     save_tiny(tiny_config("deepseek_v4"), tmp_path)
     with pytest.raises(ModelError, match="its code calls `store_compression_weights`"):

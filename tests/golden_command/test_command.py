@@ -45,6 +45,7 @@ def _good(reader: Reader, *words: str) -> str:
     return done.stdout
 
 
+@pytest.mark.in_turns(2)
 def test_a_case_that_cannot_be_made_keeps_no_other_away(reader: Reader) -> None:
     file = reader.folder / "golden.yaml"
     data = yaml.safe_load(file.read_text())
@@ -65,7 +66,7 @@ def test_a_case_that_cannot_be_made_keeps_no_other_away(reader: Reader) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(6)
 def test_a_record_is_written_read_and_told(reader: Reader) -> None:
     assert "tiny: new, in golden/tiny" in _good(reader, "golden", "update")
     record = reader.folder / "tiny"

@@ -57,7 +57,7 @@ def test_a_cell(matrix: Matrix, cell: Cell, tmp_path: Path) -> None:
     _check(matrix, cell, tmp_path)
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.hf
 @pytest.mark.ort
 @pytest.mark.tvm

@@ -30,7 +30,7 @@ from tests.targets.aarch64 import ROOT
 from tests.targets.sealed import seal
 from tests.targets.test_tvm_aarch64 import _build
 
-pytestmark = [pytest.mark.native, pytest.mark.tvm, pytest.mark.opencl, pytest.mark.in_turns(2, whole=True)]
+pytestmark = [pytest.mark.native, pytest.mark.tvm, pytest.mark.opencl, pytest.mark.in_turns(4, whole=True)]
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ def ids_of(module: ModuleType, step: Any, text: Sequence[int]) -> dict[str, byte
     return {"input_ids": module.bytes_of(text[begin : begin + step.sequence])}
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(6)
 @into_python
 @pytest.mark.parametrize("built_ring", cases(tuple(BUILDS)), indirect=True)
 def test_every_value_has_the_bits_of_pythons_runner(

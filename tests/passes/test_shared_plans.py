@@ -135,6 +135,7 @@ READERS = {
 """Without biases, and with them behind each product."""
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.hf
 @pytest.mark.parametrize("family", READERS)
 def test_what_follows_from_a_source_is_shared_in_the_first_step_alone(family: str, workdir: Path) -> None:

@@ -49,7 +49,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(best_chain, "MOST_STEPS", 3000)
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 @pytest.mark.usefixtures("quick")
 def test_what_it_says_is_true_and_no_other_strategy_is_better() -> None:
     for seed in range(8):
@@ -85,6 +85,7 @@ def test_where_no_group_is_compared_it_says_so() -> None:
     assert solve(apart, "optimal-groups").explain["shared"] == ["no group was found that fits"]
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.usefixtures("quick")
 def test_a_group_may_be_one_stage_of_several() -> None:
     """Two slow devices share what neither has memory for beside the source."""

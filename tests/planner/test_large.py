@@ -43,6 +43,7 @@ def search_large(problem: Problem, operations: float = 1e9, forced: Forced | Non
     return LargeSearch(Tables(problem, forced), Budget(operations), THOROUGH).run()
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 @pytest.mark.parametrize("family", FAMILIES, ids=str)
 def test_bound_and_plan_lie_on_both_sides_of_the_optimum(family: Family, objective: Objective) -> None:

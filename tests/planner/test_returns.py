@@ -81,6 +81,7 @@ def test_no_strategy_is_beyond_the_bound(objective: Objective) -> None:
             assert least <= seconds_of(objective, plan.value) * (1 + 1e-6), (seed, name)
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_larger_problems_are_never_worse_and_bounded(objective: Objective) -> None:
     better = 0

@@ -58,7 +58,7 @@ def test_even_says_what_it_violates() -> None:
     )
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("objective", ["latency", "throughput"])
 @pytest.mark.parametrize("strategy", sorted(STRATEGIES.keys() - {"lingualinked", *SHARING}))
 def test_what_a_strategy_says_of_its_plan_is_true(strategy: str, objective: Objective) -> None:

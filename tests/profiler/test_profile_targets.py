@@ -39,7 +39,7 @@ CASES = [
 pytestmark = [pytest.mark.hf, pytest.mark.in_turns(3)]
 
 
-@pytest.mark.in_turns(6)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(("target", "more", "options"), CASES)
 def test_what_is_prepared_for_a_device_can_be_loaded_there(
     target: str, more: str, options: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -60,6 +60,7 @@ def test_every_page_is_there_and_nothing_is_broken(site: Path) -> None:
     assert "makes one transformer run on several small devices" in (site / "index.html").read_text()
 
 
+@pytest.mark.in_turns(3)
 def test_schemas_can_be_downloaded(site: Path) -> None:
     there = {path.name: path for path in (site / "_downloads").rglob("*.schema.json")}
     assert {path.name for path in (ROOT / "docs").glob("*.schema.json")} == there.keys()

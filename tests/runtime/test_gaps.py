@@ -81,7 +81,7 @@ def gap(link: Forwarder, seconds: float, *, breaks: bool) -> None:
         Timer(seconds, link.mend).start()
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     ("seconds", "breaks"),
     [(0.0, True), (0.5, True), (2.5, True), (0.5, False), (4.0, False)],

@@ -57,7 +57,7 @@ def test_the_last_line_of_a_runner_is_for_programs(build: Path, runners: Runners
     assert told["message"] in done.stderr
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 def test_a_runner_that_is_stopped_while_it_loads_is_not_waited_for(
     build: Path,
     runners: Runners,

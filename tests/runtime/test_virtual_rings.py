@@ -134,7 +134,7 @@ def _any_end_takes_a_device_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Membership, "left", left)
 
 
-@pytest.mark.in_turns(4)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize(
     "mutate",
     [

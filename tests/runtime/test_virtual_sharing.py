@@ -26,6 +26,7 @@ def test_tokens_or_an_error(scenario: Scenario) -> None:
     play(scenario)
 
 
+@pytest.mark.in_turns(2)
 @settings(max_examples=30, suppress_health_check=list(HealthCheck))
 @given(scenario=SHARED.map(calm))
 def test_all_are_answered_where_nothing_breaks(scenario: Scenario) -> None:

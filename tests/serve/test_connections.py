@@ -135,6 +135,7 @@ def test_a_handshake_that_does_not_come_is_given_up(build: Path, tmp_path: Path,
         assert silent[-1].recv(1) == b"", "it has no more than its time"
 
 
+@pytest.mark.in_turns(4)
 def test_streams_that_nobody_reads_end_without_a_traceback(
     build: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

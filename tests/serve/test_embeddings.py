@@ -85,6 +85,7 @@ def _expected(network: Any, text: str) -> Any:
     return (mean / mean.norm()).numpy()
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.hf
 @pytest.mark.ort
 def test_vectors_are_those_of_transformers(encoder: tuple[Server, Any]) -> None:

@@ -72,6 +72,7 @@ def test_a_move_is_tried_then_made_and_the_text_goes_on(server: Server) -> None:
     assert _move(server, "12-16", "old")[1]["error"]["message"].endswith("old computes that already")
 
 
+@pytest.mark.in_turns(5)
 @pytest.mark.parametrize(
     ("submodules", "to", "status", "message"),
     [

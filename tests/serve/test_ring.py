@@ -22,6 +22,7 @@ KNOWN = 40
 """Tokens that have come when the source dies, at least; some are no text."""
 
 
+@pytest.mark.in_turns(2)
 def test_a_request_outlives_its_source(build: Path) -> None:
     with serving(build) as server:
         expected, other = _ask(server, 5), _ask(server, 6)

@@ -52,7 +52,7 @@ def test_a_request_goes_on_at_another_ring(build: Path, other: Path) -> None:
         assert server.metric("partc_begun_again_total") == 1
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 def test_another_ring_takes_over_at_once(build: Path, other: Path) -> None:
     """Nobody waits for a source on the network that may come back, since there is another one."""
     answers: list[Any] = []

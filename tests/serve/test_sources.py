@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -126,8 +127,10 @@ def _lose(server: Server, again: float, builds: list[Path] | None) -> None:
     for build in rings:
         os.kill(server.runner("a", build), signal.SIGKILL)
         await_state(server.process, "lost")
-        if server.metric("partc_begun_again_total") > again:
-            return
+        for _ in range(10):  # the loss is told before the requests of the ring begin again
+            if server.metric("partc_begun_again_total") > again:
+                return
+            time.sleep(0.02)
 
 
 def _ask(server: Server, body: dict[str, Any]) -> Any:

@@ -86,7 +86,7 @@ def test_prompts_are_those_of_transformers(name: str, tools: Any) -> None:
     assert [render(TEMPLATES[name] + ".", tools=tools, variables=variables)] != expected
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize(
     "template",
     [

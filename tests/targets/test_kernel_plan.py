@@ -114,6 +114,7 @@ def test_equal_constants_stand_once() -> None:
     assert all(f.calls[0].arguments[1] == Place("constant", 0) for f in plan.functions.values())
 
 
+@pytest.mark.in_turns(3)
 def test_kernels_are_named_in_the_order_of_their_use() -> None:
     """Whatever numbers TVM gave them: equal parts of two devices have kernels of one name."""
     builder = relax.BlockBuilder()

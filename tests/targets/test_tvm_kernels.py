@@ -97,6 +97,7 @@ def test_product(size: tuple[int, int, int]) -> None:
     np.testing.assert_allclose(call(product(M, K, N), x, panels(w), blank(M, N))[-1], x @ w, atol=1e-4)
 
 
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("size", [(7, 20, 33), (9, 31, 5), (23, 31, 100)])
 def test_tiles_of_avx512_give_the_bits_of_narrow_ones(size: tuple[int, int, int]) -> None:
     M, K, N = size

@@ -20,7 +20,7 @@ from partc.ir.types import BY_NUMPY
 from tests.runtime.engines.hostile import check_kernels
 from tests.targets.numpy_attention import Array, attention, update
 
-pytestmark = [pytest.mark.tvm, pytest.mark.in_turns(2, whole=True)]
+pytestmark = [pytest.mark.tvm, pytest.mark.in_turns(6, whole=True)]
 tvm = pytest.importorskip("tvm")
 
 F32, I64 = np.float32, np.int64

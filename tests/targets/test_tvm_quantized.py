@@ -301,7 +301,7 @@ def test_rows_of_a_table(how: How, rows: int, columns: int, data: st.DataObject)
     np.testing.assert_array_equal(found, whole[places, :width])
 
 
-@pytest.mark.in_turns(5)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("how", [(4, 32), (8, 0), (8, 16), (8, 32)])
 def test_a_prompt_in_pieces_gives_the_same_bits_on_every_instruction_set(how: How) -> None:
     x, weight = numbers(27, 200), numbers(100, 200, seed=1)
@@ -346,7 +346,7 @@ def test_no_instruction_is_used_that_a_processor_may_lack() -> None:
     assert instructions_of(machine_of("aarch64", "", ("sve",), "cpu", "")) == machine_set("neon")
 
 
-@pytest.mark.in_turns(3)
+@pytest.mark.in_turns(6)
 @pytest.mark.parametrize("isa", SETS)
 @pytest.mark.parametrize("how", [(4, 32), (8, 0), (8, 16)])
 @pytest.mark.parametrize("rows", [1, 2])
@@ -397,6 +397,7 @@ def inner_loops(listing: str) -> list[list[str]]:
     return [code for code in codes if any(line.split()[0] in PRODUCTS for line in code)]
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("isa", ARM, ids=[isa.name for isa in ARM])
 @pytest.mark.parametrize("how", [(4, 32), (8, 0), (8, 32)])
 @pytest.mark.parametrize("rows", [1, 2, 16])

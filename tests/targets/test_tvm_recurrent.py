@@ -63,7 +63,7 @@ def error(one: list[Array], other: list[Array]) -> float:
     return max(float(np.abs(a - b).max()) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.in_turns(4)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("delta", [False, True])
 @pytest.mark.parametrize("name", SIZES)
 def test_chunks(name: str, delta: bool) -> None:
@@ -83,6 +83,7 @@ def test_chunks(name: str, delta: bool) -> None:
     assert error(found(kernel, changed, length), want) > 1e-3
 
 
+@pytest.mark.in_turns(3)
 @pytest.mark.parametrize(("delta", "border"), [(False, 1), (True, CHUNK + 5)])
 def test_a_state_is_carried_from_step_to_step(delta: bool, border: int) -> None:
     """A prompt at once, and in two steps: a token and the rest, or at a border that is none of a chunk."""
@@ -121,7 +122,7 @@ def test_chunks_are_for_decays_of_heads_and_prompts_alone() -> None:
     assert not fits(CHUNK, 6, by_channel=False)
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("delta", [False, True])
 @pytest.mark.parametrize(
     ("sizes", "channels"),

@@ -147,6 +147,7 @@ def test_the_sine_and_the_cosine_of_a_number_may_be_one_call(tmp_path: Path) -> 
     np.testing.assert_allclose(found["tan"], np.tan(x), rtol=1e-5)
 
 
+@pytest.mark.in_turns(2)
 def test_a_prompt_may_come_in_parts(tmp_path: Path) -> None:
     lines = ["input %k: f32[batch, 2, sequence, 8]", "input %position: i64[batch]"]
     lines += ["state %cache: f32[batch, 2, 32, 8]"]

@@ -108,6 +108,7 @@ output %y""".splitlines()
         np.testing.assert_array_equal(found.view(dtype).astype(np.float32), np.full((1, rows, 32), DEPTH))
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("short", sorted(HALF))
 def test_a_residual_is_what_a_model_that_is_cut_there_sends(short: str, tmp_path: Path) -> None:
     kind = f"{short}[batch, sequence, 8]"
@@ -133,7 +134,7 @@ def test_a_residual_is_what_a_model_that_is_cut_there_sends(short: str, tmp_path
     np.testing.assert_array_equal(found["second"], found["whole"])
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(4)
 @pytest.mark.parametrize("short", sorted(HALF))
 def test_attention_over_a_cache_of_16_bits(short: str, tmp_path: Path) -> None:
     kind = f"{short}[batch, {HEADS}, sequence, {SIZE}]"

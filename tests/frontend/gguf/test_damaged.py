@@ -72,6 +72,7 @@ def read_all(file: Path) -> None:
     gguf_folder(file)
 
 
+@pytest.mark.in_turns(2)
 def test_damaged_files_are_refused_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     write_small(tmp_path / "sound.gguf")

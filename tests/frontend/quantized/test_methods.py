@@ -162,6 +162,7 @@ def test_makers_differ() -> None:
     assert len({json.dumps(dict(maker.settings), sort_keys=True) for maker in made}) >= 15
 
 
+@pytest.mark.in_turns(3)
 def test_who_asks_for_floats_is_told_nothing(plain: Path, tmp_path: Path) -> None:
     """Act order of one matrix keeps it from being stored as integers; others are."""
     folder = _changed(plain, tmp_path, _with("g_idx", lambda index: index.flip(0).contiguous()))

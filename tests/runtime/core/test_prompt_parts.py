@@ -92,6 +92,7 @@ def test_the_source_runs_ahead() -> None:
     assert len(net.tokens[0]) == 1
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("kind", [language_model, returning_model], ids=["once", "returning"])
 @given(random=st.randoms(use_true_random=False))
 def test_interleaving_changes_nothing(kind: Model, random: Random) -> None:

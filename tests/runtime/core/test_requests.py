@@ -56,6 +56,7 @@ def computed_slots(requests: Requests) -> list[int]:
 # -- requests in flight
 
 
+@pytest.mark.in_turns(2)
 @pytest.mark.parametrize("model", [language_model, returning_model], ids=["once", "returning"])
 @given(random=st.randoms(use_true_random=False))
 def test_interleaving_changes_nothing(model: Callable[..., Build], random: Random) -> None:

@@ -107,7 +107,7 @@ def test_only_what_the_programs_run_is_loaded(device: Device) -> None:
         engine.run("part_0", 0, [], {"batch": 2, "sequence": 4})
 
 
-@pytest.mark.in_turns(2)
+@pytest.mark.in_turns(8)
 def test_rows_that_were_read_and_written_elsewhere_go_on_as_if_nothing_had_happened(device: Device) -> None:
     first, second = (device.engine() for _ in range(2))
     begin(first, 0)
@@ -117,6 +117,7 @@ def test_rows_that_were_read_and_written_elsewhere_go_on_as_if_nothing_had_happe
         np.testing.assert_array_equal(step(second, 1, position), step(first, 0, position))
 
 
+@pytest.mark.in_turns(4)
 def test_a_shared_step_is_that_of_each_request_alone(device: Device) -> None:
     """Two requests at different positions, in any order of their slots."""
     alone, engine = device.engine(), device.engine()

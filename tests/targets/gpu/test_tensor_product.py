@@ -123,7 +123,7 @@ def close(found: Array, right: Array) -> None:
     assert np.abs(found - right).max() <= 1e-6 * np.abs(right).max()
 
 
-@pytest.mark.in_turns(6)
+@pytest.mark.in_turns(8)
 @pytest.mark.parametrize("stored", FORMATS)
 @pytest.mark.parametrize(("M", "K", "N"), SIZES)
 def test_a_product(stored: str, M: int, K: int, N: int, tmp_path: Path) -> None:
