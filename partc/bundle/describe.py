@@ -37,7 +37,7 @@ from partc.ir.types import BY_SHORT
 from partc.ir.weights import stored
 from partc.pipeline.contract import Artifact, Target
 from partc.planner.model.patience_figures import placement_figures
-from partc.planner.model.pieces import named_pieces, piece_name
+from partc.planner.model.pieces import Piece, named_pieces, piece_name
 from partc.planner.model.stages import devices_in
 
 PROMPT_CHUNK = 64
@@ -60,6 +60,7 @@ def describe_builds(
 ) -> dict[str, Build]:
     """Device → its build, sealed; all have the same plan id."""
     model, outputs = _model(module.info, emitted), _outputs(module, emitted[0])
+    pieces = named_pieces(module.plan) if module.plan and module.plan.stages else {}
     return seal_builds({
         item.part.device: Build(
             plan_id="",
@@ -70,7 +71,7 @@ def describe_builds(
             outputs=outputs,
             dims=largest_dims(module.info),
             values=_values(module, item.part),
-            submodules=_submodules(module.plan, item.artifact),
+            submodules=_submodules(pieces, item.artifact),
             engine=item.artifact.engine,
             memory=_memory(module, item, devices),
             overlap=_overlap(module.plan, item.part.device),
@@ -84,9 +85,8 @@ def describe_builds(
     })  # fmt: skip
 
 
-def _submodules(plan: PlanFile | None, artifact: Artifact) -> tuple[Submodule, ...]:
+def _submodules(pieces: Mapping[str, Piece], artifact: Artifact) -> tuple[Submodule, ...]:
     """The pieces of one device, each with the sub-modules of the plan that it covers."""
-    pieces = named_pieces(plan) if plan and plan.stages else {}
     covered = {name: piece.submodules for name, piece in pieces.items()}
     return tuple(replace(item, covers=covered.get(piece_name(item.name))) for item in artifact.submodules)
 

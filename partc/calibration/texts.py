@@ -16,6 +16,7 @@ WINDOW = 512
 """Tokens of a window at most."""
 _CHARACTERS = 32
 """Characters of a token at most: so much of a long text is read."""
+_TOKENIZER = "put the files of the model's own tokenizer, such as tokenizer.json, beside its weights"
 
 
 def read_windows(text: Path, folder: Path, longest: int, most_tokens: int) -> list[Tensor]:
@@ -36,14 +37,14 @@ def read_windows(text: Path, folder: Path, longest: int, most_tokens: int) -> li
     except Exception as error:  # tokenizers raise what they come across
         raise UserError(
             f"its tokenizer cannot be read: {error}", where=str(folder),
-            hint="put the files of the model's own tokenizer, such as tokenizer.json, beside its weights",
+            hint=_TOKENIZER,
         ) from error  # fmt: skip
     ids = tokenizer(content[: most_tokens * _CHARACTERS], verbose=False).input_ids
     ids = ids[:most_tokens]
     if not ids and content.strip():
         raise UserError(
             f"its tokenizer makes no tokens of {text}", where=str(folder),
-            hint="put the files of the model's own tokenizer, such as tokenizer.json, beside its weights",
+            hint=_TOKENIZER,
         )  # fmt: skip
     if len(ids) < LEAST_TOKENS:
         raise UserError(

@@ -12,6 +12,7 @@ import numpy as np
 from partc.differences.change import Change, changed_values, layer_of, place_text, shown
 from partc.differences.matching import Matching, leaf_key, match_graphs
 from partc.format.dims import Shape
+from partc.format.dtypes import Array
 from partc.ir.graph import Constant, Graph, ModelInfo, Module, Node, State, Value, Weight
 from partc.ir.weights import print_expr
 
@@ -139,12 +140,17 @@ def _is_unlike(one: object, other: object) -> bool:
 def _texts(one: object, other: object) -> tuple[str | None, str | None]:
     """Two attributes as text; of arrays that look alike the first elements that differ."""
     before, after = _value_text(one), _value_text(other)
-    if before == after and isinstance(one, np.ndarray) and isinstance(other, np.ndarray):
-        place = next((tuple(at) for at in np.argwhere(one != other).tolist()), None)
-        if place is None:  # zeros of two signs
-            return before, after
-        return f"{before} with {one[place]} at {list(place)}", f"{after} with {other[place]} at {list(place)}"
-    return before, after
+    if before != after or not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+        return before, after
+    place = _first_unlike(one, other)
+    if not place:
+        return before, after
+    return f"{before} with {one[place]} at {list(place)}", f"{after} with {other[place]} at {list(place)}"
+
+
+def _first_unlike(one: Array, other: Array) -> tuple[int, ...]:
+    """The place of the first elements that differ, of arrays of one shape; none: zeros of two signs."""
+    return next((tuple(place) for place in np.argwhere(one != other).tolist()), ())
 
 
 def _operands(found: Matching) -> Iterator[_Row]:
@@ -220,9 +226,8 @@ def _operand_text(value: Value | None) -> str | None:
 def _unlike_elements(one: Constant, other: Constant) -> tuple[str | None, str | None]:
     """The first elements that differ, of constants that look alike."""
     a, b = one.array, other.array
-    if a is None or b is None or a.shape != b.shape or not (unlike := np.argwhere(a != b)).size:
+    if a is None or b is None or not (place := _first_unlike(a, b)):
         return _operand_text(one), _operand_text(other)
-    place = tuple(unlike[0].tolist())
     where = f"constant {_type(one)} at {list(place)}"
     return f"{where}: {a[place]}", f"{where}: {b[place]}"
 

@@ -26,7 +26,7 @@ def weight_record(module: Module) -> dict[str, str]:
 
 
 def compare_weights(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[Change]:
-    """What changed between two checkpoints; O(weights).
+    """The changes between two checkpoints; O(weights).
 
     Args:
         before: name → type and digest of a weight.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from partc.runtime.client.runners import Runner
 from partc.runtime.core.liveness import LEAST_PATIENCE_S
 from partc.runtime.shell.log import LogSettings
 from partc.scratch import scratch_folder
-from partc.verifier.cost import choose_measurement
+from partc.verifier.cost import CostMeasurement, choose_measurement
 from partc.verifier.drafts import check_guesses, compare_drafts
 from partc.verifier.expectation import Expectation, Original, SameQuantization
 from partc.verifier.inputs import Requests
@@ -86,30 +86,63 @@ def verify_build(
     if drafts:
         check_guesses(built.role)
     types = _types(build, built)
+
+    def compare(expected: Expectation) -> Report:
+        return _compare(build, expected, asked, types, settings, progress, drafts=drafts)
+
     if config.quantize is None:
         _refuse_text(text, "the build is not quantised: there is no cost to measure", _QUANTISE)
-        expected = _original(config, built, progress)
-        report = _compare(build, expected, asked, types, settings, progress, drafts=drafts)
+        report = compare(_original(config, built, progress))
         return replace(report, note=rounding_note(report, built.role.model.dtype))
     whole = replace(config, max_batch=built.role.model.max_batch, auto_batch=False)
-    shared = shares_blocks(built.role.placement) and config.quantize.weights == "int8"
     if config.task in (*WITH_SOURCE, *WITH_MEDIA):
-        unmeasured = f"the cost of quantisation is not measured for {config.task}"
-        _refuse_text(text, unmeasured, "leave out --text")
-        with scratch_folder("verify") as folder:
-            device = compile_uncut(whole, built.device, folder, built.disable, progress)
-            with launch_local(device.parents[1], settings) as one, one.client() as client:
-                beside = UncutRing(client, shared=shared)
-                report = _compare(build, beside, asked, types, settings, progress, drafts=drafts)
-        return replace(report, note="; ".join(filter(None, (_note(built, report), unmeasured))))
+        _refuse_text(text, _unmeasured(config), "leave out --text")
+        return _beside_ring(whole, built, settings, compare, progress)
     # Before the long work: a mistake in the text should not cost minutes.
     measurement = choose_measurement(build, config, built.role, asked, text, text_tokens) if cost else None
+    return _beside_uncut(whole, built, types, measurement, compare, progress)
+
+
+_Compare = Callable[[Expectation], Report]
+"""Compares the ring of the build with what it must equal."""
+
+
+def _beside_ring(
+    config: ModelConfig, built: Build, settings: LocalSettings, compare: _Compare, progress: Progress
+) -> Report:
+    """The ring beside one of a single device, which has the whole model of the same quantisation."""
     with scratch_folder("verify") as folder:
-        alone = compile_uncut(whole, built.device, folder, built.disable, progress, types)
-        uncut = SameQuantization(alone, built.role.model, shared=shared)
-        report = _compare(build, uncut, asked, types, settings, progress, drafts=drafts)
+        device = compile_uncut(config, built.device, folder, built.disable, progress)
+        with launch_local(device.parents[1], settings) as one, one.client() as client:
+            report = compare(UncutRing(client, shared=_rounds_apart(config, built)))
+    return replace(report, note="; ".join(filter(None, (_note(built, report), _unmeasured(config)))))
+
+
+def _beside_uncut(
+    config: ModelConfig,
+    built: Build,
+    types: Mapping[str, TensorType],
+    measurement: CostMeasurement | None,
+    compare: _Compare,
+    progress: Progress,
+) -> Report:
+    """The ring beside the uncut model of the same quantisation, and that beside the original."""
+    with scratch_folder("verify") as folder:
+        alone = compile_uncut(config, built.device, folder, built.disable, progress, types)
+        uncut = SameQuantization(alone, built.role.model, shared=_rounds_apart(config, built))
+        report = compare(uncut)
         found = measurement.cost(alone, progress) if measurement else None
     return replace(report, cost=found, note=_note(built, report))
+
+
+def _rounds_apart(config: ModelConfig, built: Build) -> bool:
+    """Whether devices share blocks whose activations each of them rounds by scales of its own."""
+    weights = config.quantize.weights if config.quantize else None
+    return shares_blocks(built.role.placement) and weights == "int8"
+
+
+def _unmeasured(config: ModelConfig) -> str:
+    return f"the cost of quantisation is not measured for {config.task}"
 
 
 def _original(config: ModelConfig, built: Build, progress: Progress) -> Original:

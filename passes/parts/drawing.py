@@ -93,7 +93,7 @@ class _Drawing:
         return {*parts}.union(*(_reads(self.nodes[id(own)]) for own in owns))
 
     def _graphs(self, piece: Piece, name: str, nodes: Sequence[Node], wanted: Set[str]) -> Graphs:
-        """What is computed once a request, and the rest.
+        """The graph of the nodes that are computed once a request, and the graph of the rest.
 
         Nodes that depend on weights alone go to both where both need them.
         """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from partc.ir.edit import Names
 from partc.ir.graph import Graph, Node, Submodule, Value
@@ -16,12 +15,11 @@ from partc.ir.homes import homes
 from partc.ir.once import once_nodes
 from partc.planner.model.pieces import Piece
 from partc.planner.programs.exchanges import sum_name
+from partc.planner.programs.work import Kind
 from passes.shards.blocks import SUM_TYPE, Block
 from passes.shards.by_rows import rows_apart
 from passes.shards.divide import Share, behind_sum, is_sum_alone, partial_product
 from passes.shards.sections import sections_of
-
-Kind = Literal["alone", "connect", "enter", "inner", "leave"]
 
 
 @dataclass
@@ -41,7 +39,7 @@ class Graphs:
 
 @dataclass
 class Section:
-    """What the devices of a piece compute in one call each."""
+    """A part of a piece that each of its devices computes in one call."""
 
     kind: Kind
     submodule: int
@@ -60,13 +58,13 @@ class Parts:
     total: Value
     parts: tuple[Value | None, ...]
     leave: Section | None
-    """What makes them, where that is a section by itself."""
+    """The section that makes them, where it is one by itself."""
     is_once: bool
     """Whether they are the same in all steps of a request."""
 
 
 Work = list[Section | Parts]
-"""What the devices of a piece do, in order."""
+"""The sections of a piece and the sums between them, in order."""
 
 
 def sections_in(work: Work) -> list[Section]:
@@ -92,7 +90,7 @@ class Model:
         return (node for j in piece.indices for node in self.submodules[j].nodes)
 
     def work(self, piece: Piece, by_tiles: Collection[int]) -> Work:
-        """What the devices of a piece do.
+        """The work of the devices of a piece.
 
         Args:
             piece: sub-modules.
@@ -111,7 +109,7 @@ class SharedPiece:
         self.count = piece.count
         self.items: Work = []
         self.open: tuple[list[Node], ...] = self._nothing()
-        """What has been computed since the last section, by rank."""
+        """The nodes since the last section, by rank."""
 
     def _nothing(self) -> tuple[list[Node], ...]:
         return tuple([] for _ in range(self.count))
@@ -180,7 +178,7 @@ class SharedPiece:
         self._follow(j, [*behind, *sections.after])
 
     def _follow(self, j: int, nodes: Sequence[Node]) -> None:
-        """What stands behind a block; where rows are divided, what needs them all is a section by itself."""
+        """Go on behind a block; where rows are divided, nodes that need them all are a section by themselves."""
         apart, rest = rows_apart(nodes) if j in self.by_tiles else (nodes, [])
         self._add(self._same(apart))
         if rest:

@@ -107,7 +107,7 @@ def _units(layout: Layout, phase: str, works: Works) -> list[UnitWork]:
 
 
 def _items(item: Section | Parts, stage: SharedStage, placed: Placed, *, is_first: bool) -> Iterator[Item]:
-    """What a phase does: on all devices that hold a piece, or on one; before it what the first step alone does."""
+    """The items of a phase, on all devices that hold a piece or on one; those of the first step alone come first."""
     section = item if isinstance(item, Section) else item.leave
     graphs = section.graphs if section else []
     once = _calls([each.once for each in graphs], stage, placed) if is_first else ()

@@ -149,7 +149,7 @@ def test_places() -> None:
 
 
 def test_plans_of_one_device_have_no_messages() -> None:
-    """What is empty is not written."""
+    """Empty lists are not written."""
     alone = {
         "objective": "latency",
         "method": "m",
@@ -173,16 +173,16 @@ def test_weights_by_name_and_content() -> None:
     ]
 
 
+def _small(*lines: str) -> str:
+    """A graph of these lines, which ends in %y."""
+    head = 'partc-ir 1\nmodel {"dims": {}, "name": "g", "task": "graph"}\ngraph g opset 24 {\n'
+    return head + "".join(f"  {line}\n" for line in (*lines, "output %y")) + "}\n"
+
+
 def test_constants_that_look_alike_are_told_by_the_first_element_that_differs() -> None:
-    text = """partc-ir 1
-model {"dims": {}, "name": "g", "task": "graph"}
-graph g opset 24 {
-  input %x: f32[8]
-  const %c = f32[8] [1, 2, 3, 4, 5, 6, 7, 8]
-  %y: f32[8] = Add(%x, %c)
-  output %y
-}
-"""
+    text = _small(
+        "input %x: f32[8]", "const %c = f32[8] [1, 2, 3, 4, 5, 6, 7, 8]", "%y: f32[8] = Add(%x, %c)"
+    )
     one, other = parse_module(text), parse_module(text.replace("7, 8]", "7, 9]").replace("%y", "%z"))
     assert [change.text for change in compare_modules(one, other)] == [
         "end of the graph: output y: was f32[8]",
@@ -192,15 +192,8 @@ graph g opset 24 {
 
 
 def test_a_checkpoint_in_other_shards_is_the_same() -> None:
-    text = """partc-ir 1
-model {"dims": {}, "name": "g", "task": "graph"}
-graph g opset 24 {
-  input %x: f32[8, 8]
-  weight %w = f32[8, 8] from "model.safetensors"#"w"
-  %y: f32[8, 8] = MatMul(%x, %w)
-  output %y
-}
-"""
+    weight = 'weight %w = f32[8, 8] from "model.safetensors"#"w"'
+    text = _small("input %x: f32[8, 8]", weight, "%y: f32[8, 8] = MatMul(%x, %w)")
     sharded = text.replace("model.safetensors", "model-00001-of-00002.safetensors")
     assert compare_modules(parse_module(text), parse_module(sharded)) == []
     assert compare_modules(parse_module(text), parse_module(text.replace('#"w"', '#"v"')))
@@ -208,14 +201,7 @@ graph g opset 24 {
 
 def test_an_attribute_that_differs_behind_what_is_shown() -> None:
     def module(last: int) -> Module:
-        found = parse_module("""partc-ir 1
-model {"dims": {}, "name": "g", "task": "graph"}
-graph g opset 24 {
-  input %x: f32[8]
-  %y: f32[8] = Relu(%x)
-  output %y
-}
-""")
+        found = parse_module(_small("input %x: f32[8]", "%y: f32[8] = Relu(%x)"))
         found.graph.nodes[0].attributes["body"] = np.array([1, 2, 3, 4, 5, 6, 7, last], np.uint8)
         return found
 

@@ -22,6 +22,8 @@ from partc.format.program import Run, Sample
 ROWS = "sequence"
 """The symbol of the axis that tiles divide."""
 
+Kind = Literal["alone", "connect", "enter", "inner", "leave"]
+
 
 @dataclass(frozen=True)
 class Call:
@@ -43,7 +45,7 @@ Calls = tuple[Call | None, ...]
 class Compute:
     """A piece of work of all devices of a unit."""
 
-    kind: Literal["alone", "connect", "enter", "inner", "leave"]
+    kind: Kind
     calls: Calls
     by_tiles: bool = False
     """`enter`: while tiles are gathered, if its values lie in tiles."""
@@ -111,7 +113,7 @@ class Values:
 
     @property
     def ends(self) -> tuple[str, ...]:
-        """What the calls make in the end: the logits, or the results."""
+        """The values that the calls make in the end: the logits, or the results."""
         return (self.sample.logits,) if self.sample else self.results
 
     def has_rows(self, name: str) -> bool:
